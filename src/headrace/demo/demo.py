@@ -53,9 +53,9 @@ def demo(*, events: int, kills: int, seed: int | None, keep: bool) -> int:
     began = time.monotonic()
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        show = _Show(directory, events, kills, random.Random(seed))  # noqa: S311 - repeatable on purpose
-        verdict = show.run()
-        _summary(show, verdict, seed, time.monotonic() - began)
+        demo_run = _Demo(directory, events, kills, random.Random(seed))  # noqa: S311 - repeatable on purpose
+        verdict = demo_run.run()
+        _summary(demo_run, verdict, seed, time.monotonic() - began)
         if not verdict.good:
             keep = True
         return 0 if verdict.good else 1
@@ -74,7 +74,7 @@ def demo(*, events: int, kills: int, seed: int | None, keep: bool) -> int:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-class _Show:
+class _Demo:
     def __init__(self, directory: Path, events: int, kills: int, chance: random.Random) -> None:
         self._directory = directory
         self._events = events
@@ -85,7 +85,7 @@ class _Show:
         self._pipeline = directory / "clicks.toml"
         self._log = directory / "pipeline.log"
         self.runs: list[Child] = []
-        self._said = 0.0
+        self._reported_at = 0.0
         self.killed = 0
         self.killed_in_batch = 0
 
@@ -102,7 +102,7 @@ class _Show:
             self._pipeline.write_text(PIPELINE.format(bootstrap=kafka.bootstrap, topic=TOPIC, database=database))
             cleanup.callback(self._end_children)
             producer = self._produce(kafka.bootstrap, cleanup)
-            self._carry_and_kill(producer)
+            self._run_and_kill(producer)
             self._finish(producer)
         return verify(database, "clicks", self._ledger, self.marks())
 
@@ -139,7 +139,7 @@ class _Show:
         cleanup.callback(end)
         return producer
 
-    def _carry_and_kill(self, producer: subprocess.Popen[bytes]) -> None:
+    def _run_and_kill(self, producer: subprocess.Popen[bytes]) -> None:
         while self.killed < self._kills:
             # Each run has a share of the clicks. A part of it is held back until the kill, so that a batch is in flight
             # then, however slow the machine is.
@@ -170,7 +170,7 @@ class _Show:
         while producer.poll() is None and run.alive:
             self._tick()
         run.wait_for(lambda r: r.batches > 0, timeout=PATIENCE)
-        if (code := _end_of(producer)) != 0 or self.produced() != self._events:
+        if (code := _exit_code(producer)) != 0 or self.produced() != self._events:
             log = _tail(self._directory / "producer.log")
             raise HeadraceError(f"the producer sent {self.produced():,} clicks, exit code {code}; its log: {log}")
         _say(f"produced {self.produced():,} clicks; stopping the pipeline with SIGTERM")
@@ -193,8 +193,8 @@ class _Show:
     def _tick(self) -> None:
         time.sleep(0.25)
         now = time.monotonic()
-        if now - self._said >= 3:
-            self._said = now
+        if now - self._reported_at >= 3:
+            self._reported_at = now
             _say(f"  produced {self.produced():>9,}   stored {self.stored():>9,}   kills {self.killed}")
 
 
@@ -215,7 +215,7 @@ def _allow(producer: subprocess.Popen[bytes], clicks: int) -> None:
         producer.stdin.flush()
 
 
-def _end_of(producer: subprocess.Popen[bytes]) -> int:
+def _exit_code(producer: subprocess.Popen[bytes]) -> int:
     """Its exit code."""
     try:
         return producer.wait(PATIENCE)
@@ -223,9 +223,9 @@ def _end_of(producer: subprocess.Popen[bytes]) -> int:
         raise HeadraceError(f"the producer did not end within {PATIENCE:g} s") from None
 
 
-def _summary(show: _Show, verdict: Verdict, seed: int, seconds: float) -> None:
-    began = min(run.began for run in show.runs if run.began)
-    ended = max(run.ended for run in show.runs if run.ended)
+def _summary(demo_run: _Demo, verdict: Verdict, seed: int, seconds: float) -> None:
+    began = min(run.began for run in demo_run.runs if run.began)
+    ended = max(run.ended for run in demo_run.runs if run.ended)
     busy = (ended - began).total_seconds()
     lines = {
         "produced": f"{verdict.produced:,}",
@@ -234,7 +234,7 @@ def _summary(show: _Show, verdict: Verdict, seed: int, seconds: float) -> None:
         "duplicate": f"{verdict.duplicate:,}",
         "never sent": f"{verdict.phantom:,}",
         "damaged": f"{verdict.damaged:,}",
-        "kills": f"{show.killed} by SIGKILL, {show.killed_in_batch} of them inside a batch",
+        "kills": f"{demo_run.killed} by SIGKILL, {demo_run.killed_in_batch} of them inside a batch",
         "rows/s": f"{verdict.stored / busy:,.0f} over {busy:.0f} s, the kills and restarts included",
         "produce to stored": f"p50 {verdict.p50:.2f} s, p99 {verdict.p99:.2f} s, the kills included",
         "seed": f"{seed}",

@@ -46,12 +46,12 @@ def produce(bootstrap: str, topic: str, events: int, rate: int, ledger: Path) ->
         }
     )
     limits = _Limits(sys.stdin.fileno())
-    sent, owed, before = 0, 0.0, time.monotonic()
+    sent, allowance, last = 0, 0.0, time.monotonic()
     with ledger.open("ab", buffering=0) as out:
         while sent < events and limits.open:
             now = time.monotonic()
-            owed, before = min(owed + (now - before) * rate, rate), now  # do not catch up after a pause
-            until = min(sent + int(owed), limits.newest(), events)
+            allowance, last = min(allowance + (now - last) * rate, rate), now  # do not catch up after a pause
+            until = min(sent + int(allowance), limits.newest(), events)
             for number in range(sent, until):
                 at = datetime.now(UTC).isoformat(timespec="milliseconds")
                 value = json.dumps({**click(number), "at": at}).encode()
@@ -61,7 +61,7 @@ def produce(bootstrap: str, topic: str, events: int, rate: int, ledger: Path) ->
                     key=f"user-{random.randrange(5000)}",  # noqa: S311 - spreads over partitions, guards nothing
                     on_delivery=partial(acked, number),
                 )
-            owed, sent = owed - (until - sent), until
+            allowance, sent = allowance - (until - sent), until
             producer.poll(0.02)
             _write(out, acknowledged)
         producer.flush(60)

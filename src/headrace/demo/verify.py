@@ -44,7 +44,7 @@ def verify(database: Path, table: str, ledger: Path, marks: Sequence[Mark]) -> V
     produced.frombytes(ledger.read_bytes())
     with duckdb.connect(str(database), read_only=True) as connection:
         connection.execute("CREATE TEMP TABLE produced AS SELECT unnest(?::BIGINT[]) AS id", [produced.tolist()])
-        produced_rows, stored, missing, duplicate, phantom, damaged = _one(
+        produced_rows, stored, missing, duplicate, phantom, damaged = _fetch_row(
             connection,
             f"""
             WITH seen AS (SELECT id, count(*) AS times FROM "{table}" GROUP BY id)
@@ -69,10 +69,10 @@ def _latency(connection: Any, table: str, marks: Sequence[Mark]) -> tuple[float,
         return float("nan"), float("nan")
     connection.execute('CREATE TEMP TABLE marks ("partition" INTEGER, until BIGINT, stored TIMESTAMPTZ)')
     for first in range(0, len(marks), 500):
-        some = marks[first : first + 500]
-        rows = ", ".join(["(?, ?, ?)"] * len(some))
-        connection.execute(f"INSERT INTO marks VALUES {rows}", [value for mark in some for value in mark])  # noqa: S608
-    p50, p99 = _one(
+        chunk = marks[first : first + 500]
+        rows = ", ".join(["(?, ?, ?)"] * len(chunk))
+        connection.execute(f"INSERT INTO marks VALUES {rows}", [value for mark in chunk for value in mark])  # noqa: S608
+    p50, p99 = _fetch_row(
         connection,
         f"""
         SELECT quantile_cont(epoch(m.stored) - epoch(t."at"), 0.5), quantile_cont(epoch(m.stored) - epoch(t."at"), 0.99)
@@ -85,6 +85,6 @@ def _latency(connection: Any, table: str, marks: Sequence[Mark]) -> tuple[float,
     return p50, p99
 
 
-def _one(connection: Any, query: str, parameters: list[Any]) -> tuple[Any, ...]:
+def _fetch_row(connection: Any, query: str, parameters: list[Any]) -> tuple[Any, ...]:
     row: tuple[Any, ...] = connection.execute(query, parameters).fetchone()
     return row

@@ -67,8 +67,8 @@ def _text(text: str, length: str = "!H") -> bytes:
     return struct.pack(length, len(text)) + text.encode()
 
 
-_HELLO = _frame(1, struct.pack("!H", 1) + _text("CQL_VERSION") + _text("3.0.0"))
-_QUESTION = _frame(7, _text("SELECT bootstrapped FROM system.local", "!I") + struct.pack("!HB", 1, 0))
+_STARTUP = _frame(1, struct.pack("!H", 1) + _text("CQL_VERSION") + _text("3.0.0"))
+_QUERY = _frame(7, _text("SELECT bootstrapped FROM system.local", "!I") + struct.pack("!HB", 1, 0))
 
 
 class CassandraNode(Node):
@@ -90,7 +90,7 @@ class CassandraNode(Node):
     def _config(self) -> dict[str, Any]:
         data = self.directory / "data"
         seeds = f"{loopback.HOST}:{self.ports['storage']}"
-        ours: dict[str, Any] = {
+        config: dict[str, Any] = {
             "cluster_name": "headrace",
             "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
             "num_tokens": 1,
@@ -125,7 +125,7 @@ class CassandraNode(Node):
             "truncate_request_timeout": "60s",
             "request_timeout": "20s",
         }
-        return ours | self._server.options
+        return config | self._server.options
 
     def command(self) -> list[str]:
         properties = {
@@ -150,7 +150,7 @@ class CassandraNode(Node):
 
     def is_ready(self) -> bool:
         """Whether it answers a query, and has joined its ring."""
-        return loopback.ask(self.ports["client"], _HELLO, _QUESTION, answer=b"COMPLETED")
+        return loopback.ask(self.ports["client"], _STARTUP, _QUERY, answer=b"COMPLETED")
 
 
 class Cassandra(SinglePortServer):

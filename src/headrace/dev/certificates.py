@@ -40,18 +40,18 @@ class Certificate:
         private_directory(self.directory)
         self.keystore.unlink(missing_ok=True)
         names = "san=ip:127.0.0.1,dns:localhost"
-        pair = ("-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "3650")
-        self._keytool(*pair, "-dname", self.subject, "-ext", names, "-storetype", "PKCS12")
+        key_pair = ("-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "3650")
+        self._keytool(*key_pair, "-dname", self.subject, "-ext", names, "-storetype", "PKCS12")
         self._keytool("-exportcert", "-rfc", "-file", str(self.authority))
 
     def _keytool(self, *arguments: str) -> None:
         tool = java.path().with_name("keytool")
         command = [str(tool), *arguments, "-alias", "headrace", "-keystore", str(self.keystore)]
         # In the environment: all users of the machine can read a command line.
-        given = {**os.environ, "HEADRACE_STORE_PASSWORD": self.password}
+        environment = {**os.environ, "HEADRACE_STORE_PASSWORD": self.password}
         command += ["-storepass:env", "HEADRACE_STORE_PASSWORD"]
         try:
-            done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
         except OSError as error:
             raise ConfigError(f"{tool} does not run: {error}", hint=java.INSTALL) from error
         if done.returncode != 0:

@@ -43,14 +43,14 @@ class DynamoDBNode(Node):
         private_directory(self.directory / "data")
 
     def command(self) -> list[str]:
-        ours: dict[str, str | int] = {
+        defaults: dict[str, str | int] = {
             "port": self.ports["client"],
             "dbPath": str(self.directory / "data"),
             "sharedDb": "",  # all clients see the same tables, whatever their region and credentials
             "disableTelemetry": "",
             "cors": f"http://{loopback.HOST}",  # by default any page in a browser on this machine may send requests
         }
-        options = (ours | self._server.options).items()
+        options = (defaults | self._server.options).items()
         arguments = [word for name, value in options for word in (f"-{name}", str(value)) if word]
         natives = f"-Dsqlite4java.library.path={self._server.jars[0].parent}"
         return jvm.run_source(_MAIN, loopback.HOST, *arguments, jars=self._server.jars, heap="256m", flags=[natives])

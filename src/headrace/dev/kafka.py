@@ -139,10 +139,16 @@ class Kafka(Server):
         self.directory = directory.absolute() / f"{brokers}-brokers"
         # A quorum of two is worse than one of one: it stops if either node dies.
         self.voters = 3 if brokers >= 3 else 1
-        fresh = [port for port in loopback.free(2 * brokers + len(ports)) if port not in ports]
-        own = [*ports, *fresh[len(ports) : brokers]]
+        free_ports = [port for port in loopback.free(2 * brokers + len(ports)) if port not in ports]
+        broker_ports = [*ports, *free_ports[len(ports) : brokers]]
         self.brokers = [
-            Broker(number, self, self.directory / f"broker-{number}", own[number - 1], fresh[brokers + number - 1])
+            Broker(
+                number,
+                self,
+                self.directory / f"broker-{number}",
+                broker_ports[number - 1],
+                free_ports[brokers + number - 1],
+            )
             for number in range(1, brokers + 1)
         ]
         super().__init__(self.brokers, progress)
@@ -162,8 +168,8 @@ class Kafka(Server):
         return self.bootstrap
 
     def settings(self) -> dict[str, Any]:
-        own = [broker.ports["broker"] for broker in self.brokers]
-        return {"brokers": len(self.brokers), "ports": own, "options": self.options, "heap": self.heap}
+        broker_ports = [broker.ports["broker"] for broker in self.brokers]
+        return {"brokers": len(self.brokers), "ports": broker_ports, "options": self.options, "heap": self.heap}
 
     @classmethod
     def from_record(cls, directory: Path, settings: Mapping[str, Any]) -> Self:
@@ -184,13 +190,13 @@ class Kafka(Server):
 
     def properties(self, broker: Broker) -> dict[str, str | int]:
         copies = min(3, len(self.brokers))
-        controls = broker.number <= self.voters
+        is_controller = broker.number <= self.voters
         listeners = {"PLAINTEXT": broker.ports["broker"]}
-        if controls:
+        if is_controller:
             listeners["CONTROLLER"] = broker.ports["controller"]
         voters = (f"{b.number}@{loopback.HOST}:{b.ports['controller']}" for b in self.brokers[: self.voters])
-        ours: dict[str, str | int] = {
-            "process.roles": "broker,controller" if controls else "broker",
+        defaults: dict[str, str | int] = {
+            "process.roles": "broker,controller" if is_controller else "broker",
             "node.id": broker.number,
             "controller.quorum.voters": ",".join(voters),
             "listeners": ",".join(f"{name}://{loopback.HOST}:{port}" for name, port in listeners.items()),
@@ -214,4 +220,4 @@ class Kafka(Server):
             "broker.session.timeout.ms": 3000,
             "broker.heartbeat.interval.ms": 500,
         }
-        return ours | self.options
+        return defaults | self.options

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 DEADLINE = 90.0
 # Other variables of the owner may hold passwords and tokens, which a server could show to its clients.
-_PASSED_ON = ("HOME", "JAVA_HOME", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER")
+_INHERITED_VARIABLES = ("HOME", "JAVA_HOME", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER")
 
 
 def environment(*more: str) -> dict[str, str]:
     """The environment of a server: a few variables without secrets, and those in `more`."""
-    kept = {name: os.environ[name] for name in (*_PASSED_ON, *more) if name in os.environ}
-    return {**kept, "LC_ALL": "C.UTF-8"}
+    inherited = {name: os.environ[name] for name in (*_INHERITED_VARIABLES, *more) if name in os.environ}
+    return {**inherited, "LC_ALL": "C.UTF-8"}
 
 
 class Node(ABC):
@@ -105,15 +105,15 @@ def wait_for(nodes: Sequence[Node], seconds: float) -> None:
         waiting[:] = [node for node in waiting if not node.is_ready()]
         for node in nodes if waiting else ():
             if not node.alive:
-                raise ConfigError(f"{node.name} stopped while starting; {_ending(node)}", hint=f"less {node.log}")
+                raise ConfigError(f"{node.name} stopped while starting; {_end_of_log(node)}", hint=f"less {node.log}")
         return not waiting
 
     if not wait_until(all_ready, seconds):
         raise RetriableError(
-            f"{waiting[0].name} was not ready within {seconds:.0f} s; {_ending(waiting[0])}",
+            f"{waiting[0].name} was not ready within {seconds:.0f} s; {_end_of_log(waiting[0])}",
             hint=f"less {waiting[0].log}",
         )
 
 
-def _ending(node: Node) -> str:
+def _end_of_log(node: Node) -> str:
     return f"the end of {node.log}:\n{node.process.tail()}"

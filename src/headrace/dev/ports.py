@@ -25,27 +25,27 @@ def is_free(port: int) -> bool:
         return True
 
 
-def choose_port(port: int | None, usual: int, server: str) -> int:
+def choose_port(port: int | None, standard: int, server: str) -> int:
     """`port` if given, otherwise the server's usual port, or any free port if that is in use."""
     if port is None:
-        return usual if is_free(usual) else free(1)[0]
+        return standard if is_free(standard) else free(1)[0]
     if not is_free(port):
         raise ConfigError(f"port {port} on {HOST} is in use", hint=f"headrace dev up {server}   (chooses a free port)")
     return port
 
 
-def ask(port: int, *questions: bytes, answer: bytes, seconds: float = 1.0) -> bool:
-    """Whether the reply to the last of `questions` contains `answer`. Sends each after the reply to the previous one.
+def ask(port: int, *requests: bytes, answer: bytes, seconds: float = 1.0) -> bool:
+    """Whether the reply to the last of `requests` contains `answer`. Sends each after the reply to the previous one.
 
     Used for readiness checks: it needs no client library, and closes its connection.
     """
     try:
-        with socket.create_connection((HOST, port), seconds) as link:
+        with socket.create_connection((HOST, port), seconds) as connection:
             reply = b""
-            for question in questions:
-                link.sendall(question)
-                reply = link.recv(4096)
-            while answer not in reply and (more := link.recv(4096)):
+            for request in requests:
+                connection.sendall(request)
+                reply = connection.recv(4096)
+            while answer not in reply and (more := connection.recv(4096)):
                 reply += more
             return answer in reply
     except OSError:

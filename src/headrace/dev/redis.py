@@ -27,7 +27,7 @@ class RedisNode(Node):
 
     def prepare(self) -> None:
         data = private_directory(self.directory / "data")
-        ours: dict[str, str | int] = {
+        defaults: dict[str, str | int] = {
             "bind": loopback.HOST,
             "port": self.ports["client"],
             "dir": str(data),
@@ -39,11 +39,11 @@ class RedisNode(Node):
             "requirepass": self._server.password,
         }
         # For paths and numbers, the quoting of Redis is that of JSON.
-        lines = [f"{name} {json.dumps(str(value), ensure_ascii=False)}\n" for name, value in self._options(ours)]
+        lines = [f"{name} {json.dumps(str(value), ensure_ascii=False)}\n" for name, value in self._options(defaults)]
         write_private(self.directory / "redis.conf", "".join(lines))
 
-    def _options(self, ours: dict[str, str | int]) -> list[tuple[str, str | int]]:
-        return list((ours | self._server.options).items())
+    def _options(self, defaults: dict[str, str | int]) -> list[tuple[str, str | int]]:
+        return list((defaults | self._server.options).items())
 
     def command(self) -> list[str]:
         return [str(self._server.program), str(self.directory / "redis.conf")]

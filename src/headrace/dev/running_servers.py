@@ -37,7 +37,7 @@ SERVERS: dict[str, type[Server]] = {
     for server in (Kafka, ZooKeeper, Postgres, Redis, Cassandra, HBase, Mongo, DynamoDB, SchemaRegistry, Spark)
 }
 
-_LAST = ".last.json"
+_LAST_SUFFIX = ".last.json"
 """The entry of a server at its last stop."""
 
 
@@ -80,8 +80,8 @@ class Entry:
         for node in server.nodes:
             assert node.process.identity is not None
             identity = node.process.identity
-            where, log = str(node.directory), str(node.log)
-            nodes.append(NodeEntry(node.name, identity.pid, identity.created, node.ports, where, log))
+            directory, log = str(node.directory), str(node.log)
+            nodes.append(NodeEntry(node.name, identity.pid, identity.created, node.ports, directory, log))
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(server.name, server.address, server.environment, server.settings(), now, tuple(nodes))
 
@@ -122,14 +122,14 @@ def up(name: str, *, port: int | None, nodes: int | None, progress: Progress) ->
     with _lock(check_name(name)):
         entry = _load(name)
         if entry is not None and entry.up:
-            _same(entry, port, nodes)
+            _check_same_settings(entry, port, nodes)
             _attach(entry).wait()
             return entry, True
         if entry is not None:
             for node in entry.dead:
                 progress(f"{node.name} (pid {node.pid}) crashed, see {node.log}; starting {name} again")
             _stop(entry)
-        server = _as_before(name, port, nodes) or SERVERS[name].for_cli(
+        server = _on_previous_ports(name, port, nodes) or SERVERS[name].for_cli(
             root() / name, port=port, nodes=nodes or 1, progress=progress
         )
         server.progress = progress
@@ -151,16 +151,16 @@ def down(name: str) -> Entry | None:
         return entry
 
 
-def _as_before(name: str, port: int | None, nodes: int | None) -> Server | None:
+def _on_previous_ports(name: str, port: int | None, nodes: int | None) -> Server | None:
     """The server on its previous ports, which clients may use. None if one of them is in use now."""
-    last = _load(name, _LAST)
+    last = _load(name, _LAST_SUFFIX)
     if last is None or port is not None or last.settings.get("brokers", 1) != (nodes or 1):
         return None
     server = SERVERS[name].from_record(root() / name, last.settings)
     return server if all(is_free(number) for node in server.nodes for number in node.ports.values()) else None
 
 
-def _same(entry: Entry, port: int | None, nodes: int | None) -> None:
+def _check_same_settings(entry: Entry, port: int | None, nodes: int | None) -> None:
     differs = nodes is not None and nodes != len(entry.nodes)
     if differs or (port is not None and port not in entry.nodes[0].ports.values()):
         raise ConfigError(
@@ -172,7 +172,7 @@ def _same(entry: Entry, port: int | None, nodes: int | None) -> None:
 def _stop(entry: Entry) -> None:
     _attach(entry).stop()
     with suppress(FileNotFoundError):
-        _file(entry.name).replace(_file(entry.name, _LAST))
+        _file(entry.name).replace(_file(entry.name, _LAST_SUFFIX))
 
 
 def _attach(entry: Entry) -> Server:

@@ -33,7 +33,7 @@ class RegistryNode(Node):
         private_directory(self.directory / "data")
 
     def command(self) -> list[str]:
-        ours: dict[str, str | int] = {
+        defaults: dict[str, str | int] = {
             "quarkus.http.host": loopback.HOST,
             "quarkus.http.port": self.ports["client"],
             "quarkus.http.access-log.enabled": "false",
@@ -43,7 +43,7 @@ class RegistryNode(Node):
             "apicurio.datasource.url": f"jdbc:h2:file:{self.directory / 'data' / 'registry'};WRITE_DELAY=0",
             "apicurio.rules.global.compatibility": "BACKWARD",  # Confluent's default; Apicurio's own accepts any schema
         }
-        flags = [f"-D{name}={value}" for name, value in (ours | self._server.options).items()]
+        flags = [f"-D{name}={value}" for name, value in (defaults | self._server.options).items()]
         program = [jar for jar in self._server.jars if jar.name.endswith("-runner.jar")]
         return jvm.command("io.quarkus.runner.GeneratedMain", jars=program, heap="256m", flags=flags)
 

@@ -43,10 +43,10 @@ class SecureKafka(Kafka):
         super().__init__(directory, **rest)
         self.users = dict(users or {"app": secrets.token_urlsafe(18)})
         self.certificate = Certificate(self.directory / "tls", next(iter(self.users.values())))
-        found = iter(loopback.free(len(_LISTENERS) * len(self.brokers)))
+        free_ports = iter(loopback.free(len(_LISTENERS) * len(self.brokers)))
         for number, broker in enumerate(self.brokers):
-            chosen = listener_ports[number] if listener_ports else [next(found) for _ in _LISTENERS]
-            broker.ports.update(zip(_LISTENERS, chosen, strict=True))
+            ports = listener_ports[number] if listener_ports else [next(free_ports) for _ in _LISTENERS]
+            broker.ports.update(zip(_LISTENERS, ports, strict=True))
 
     @property
     def secure(self) -> str:
@@ -89,14 +89,17 @@ class SecureKafka(Kafka):
         return [word for user in users for word in ("--add-scram", user)]
 
     def properties(self, broker: Broker) -> dict[str, str | int]:
-        plain = super().properties(broker)
+        defaults = super().properties(broker)
         listeners = ",".join(f"{listener}://{loopback.HOST}:{broker.ports[listener]}" for listener in _LISTENERS)
-        masters = ["ANONYMOUS", next(iter(self.users)), self.certificate.subject]
-        more: dict[str, str | int] = {
-            "listeners": f"{plain['listeners']},{listeners}",
-            "advertised.listeners": f"{plain['advertised.listeners']},{listeners}",
+        super_users = ["ANONYMOUS", next(iter(self.users)), self.certificate.subject]
+        secured: dict[str, str | int] = {
+            "listeners": f"{defaults['listeners']},{listeners}",
+            "advertised.listeners": f"{defaults['advertised.listeners']},{listeners}",
             "listener.security.protocol.map": ",".join(
-                [str(plain["listener.security.protocol.map"]), *(f"{listener}:{listener}" for listener in _LISTENERS)]
+                [
+                    str(defaults["listener.security.protocol.map"]),
+                    *(f"{listener}:{listener}" for listener in _LISTENERS),
+                ]
             ),
             "sasl.enabled.mechanisms": MECHANISM,
             # The broker itself uses the plaintext listener; the users of this listener are in the metadata.
@@ -108,9 +111,9 @@ class SecureKafka(Kafka):
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.certificate.authority),
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": ";".join(f"User:{name}" for name in masters),
+            "super.users": ";".join(f"User:{name}" for name in super_users),
         }
-        return plain | more | self.options
+        return defaults | secured | self.options
 
     def _listener(self, listener: str) -> str:
         return ",".join(f"{loopback.HOST}:{broker.ports[listener]}" for broker in self.brokers)

@@ -49,8 +49,8 @@ class SparkNode(Node):
         write_private(self._properties, jvm.properties(settings))
 
     def java(self, main: str, *arguments: str) -> list[str]:
-        place = ("--host", self.host, "--properties-file", str(self._properties))
-        return jvm.command(main, *place, *arguments, jars=self._server.jars, heap="256m")
+        common = ("--host", self.host, "--properties-file", str(self._properties))
+        return jvm.command(main, *common, *arguments, jars=self._server.jars, heap="256m")
 
     def environment(self) -> dict[str, str]:
         return {
@@ -97,9 +97,9 @@ class Worker(SparkNode):
         self._server.nodes[0].wait()  # a worker that finds no master waits about ten seconds
 
     def command(self) -> list[str]:
-        means = ("--cores", str(self._server.cores), "--memory", self._server.memory)
-        place = ("--webui-port", str(self.ports["webui"]), "--work-dir", str(self.directory / "work"))
-        return self.java("org.apache.spark.deploy.worker.Worker", *means, *place, self._server.address)
+        resources = ("--cores", str(self._server.cores), "--memory", self._server.memory)
+        paths = ("--webui-port", str(self.ports["webui"]), "--work-dir", str(self.directory / "work"))
+        return self.java("org.apache.spark.deploy.worker.Worker", *resources, *paths, self._server.address)
 
     def is_ready(self) -> bool:
         """Whether the master has registered it."""
@@ -133,8 +133,8 @@ class Spark(SinglePortServer):
         self.cores = cores
         self.memory = memory
         self.webuis = list(webuis) or loopback.free(1 + workers)
-        ours: dict[str, str | int] = {"spark.master.rest.enabled": "false", "spark.worker.cleanup.enabled": "true"}
-        super().__init__(directory, port=port, options=ours | dict(options or {}), progress=progress)
+        defaults: dict[str, str | int] = {"spark.master.rest.enabled": "false", "spark.worker.cleanup.enabled": "true"}
+        super().__init__(directory, port=port, options=defaults | dict(options or {}), progress=progress)
 
     def make_nodes(self) -> Sequence[Node]:
         return [Master(self), *(Worker(self, number) for number in range(1, self.workers + 1))]

@@ -48,7 +48,7 @@ class Peer(Node):
         self._server = server
 
     def prepare(self) -> None:
-        ours: dict[str, str | int] = {
+        defaults: dict[str, str | int] = {
             "dataDir": str(self.directory / "data"),
             "tickTime": 2000,
             "clientPort": self.ports["client"],
@@ -57,7 +57,7 @@ class Peer(Node):
             "4lw.commands.whitelist": "ruok,srvr,stat",
             "autopurge.purgeInterval": 1,
         }
-        config = jvm.properties(ours | self._server.options)
+        config = jvm.properties(defaults | self._server.options)
         write_private(self.directory / "zoo.cfg", config)
         write_private(self.directory / "log4j2.properties", jvm.properties(_LOGGING))
 

@@ -31,12 +31,12 @@ def deadline(spark: SparkSession, batch: Batch, seconds: float | None) -> Iterat
         yield
         return
     context, tag = spark.sparkContext, f"headrace-{uuid.uuid4().hex}"
-    over, late = threading.Event(), threading.Event()
+    done, late = threading.Event(), threading.Event()
 
     def watch() -> None:
-        if not over.wait(seconds):
+        if not done.wait(seconds):
             late.set()
-            cancel_until(over, partial(context.cancelJobsWithTag, tag))
+            cancel_until(done, partial(context.cancelJobsWithTag, tag))
 
     context.addJobTag(tag)
     watcher = threading.Thread(target=watch, name="headrace-timeout", daemon=True)
@@ -51,6 +51,6 @@ def deadline(spark: SparkSession, batch: Batch, seconds: float | None) -> Iterat
             hint='timeout="…" of the pipeline gives it more time, hr.Limits(max_records=…) makes smaller batches',
         ) from error
     finally:
-        over.set()
+        done.set()
         watcher.join()
         context.removeJobTag(tag)

@@ -42,7 +42,7 @@ class Bundle:
 
     name: str
     version: str
-    routes: tuple[ResolutionAttempt, ...]
+    attempts: tuple[ResolutionAttempt, ...]
     exclude_shipped: bool = False
     natives: bool = False
 
@@ -54,7 +54,7 @@ class Bundle:
     @property
     def types(self) -> tuple[str, ...]:
         """The types of the artifacts, as Maven calls them."""
-        archived = {a.type for route in self.routes for a in route.artifacts if a.archive}
+        archived = {a.type for attempt in self.attempts for a in attempt.artifacts if a.archive}
         return (*_JARS, *(NATIVES if self.natives else ()), *sorted(archived))
 
     @property
@@ -73,31 +73,31 @@ def connector_bundle(pyspark: str | None = None) -> Bundle:
     """The Spark-Kafka connector for a pyspark version, by default the installed one."""
     version = pyspark or pyspark_install.version()
     exact = Artifact(_SPARK, CONNECTOR, version)
-    routes = [
+    attempts = [
         ResolutionAttempt((exact,)),
         ResolutionAttempt((exact,), (_PINNED_TOKENS,), f"token provider {_PINNED_TOKENS.version} instead of {version}"),
     ]
     release = _release(version)
-    first_of_line = ".".join(str(part) for part in (*release[:2], 0))  # an untested combination, of which doctor warns
-    near = PROVEN if release > _release(PROVEN) else first_of_line
-    if near != version:
-        other = Artifact(_SPARK, CONNECTOR, near)
-        label = f"connector {near} instead of {version}"
-        routes += [
+    first_of_minor = ".".join(str(part) for part in (*release[:2], 0))  # an untested combination, doctor warns about it
+    fallback = PROVEN if release > _release(PROVEN) else first_of_minor
+    if fallback != version:
+        other = Artifact(_SPARK, CONNECTOR, fallback)
+        label = f"connector {fallback} instead of {version}"
+        attempts += [
             ResolutionAttempt((other,), (), label),
             ResolutionAttempt((other,), (_PINNED_TOKENS,), f"{label}, token provider {_PINNED_TOKENS.version}"),
         ]
-    return Bundle("spark-kafka", version, tuple(routes), exclude_shipped=True)
+    return Bundle("spark-kafka", version, tuple(attempts), exclude_shipped=True)
 
 
 def avro_bundle(pyspark: str | None = None) -> Bundle:
     """The jars of Spark's `to_avro` and `from_avro` for a pyspark version, by default the installed one."""
     version = pyspark or pyspark_install.version()
     exact = Artifact(_SPARK, AVRO, version)
-    routes = [ResolutionAttempt((exact,))]
+    attempts = [ResolutionAttempt((exact,))]
     if exact != _PINNED_AVRO:
-        routes.append(ResolutionAttempt((_PINNED_AVRO,), (), f"Avro {_PINNED_AVRO.version} instead of {version}"))
-    return Bundle("spark-avro", version, tuple(routes), exclude_shipped=True)
+        attempts.append(ResolutionAttempt((_PINNED_AVRO,), (), f"Avro {_PINNED_AVRO.version} instead of {version}"))
+    return Bundle("spark-avro", version, tuple(attempts), exclude_shipped=True)
 
 
 def bundles() -> list[Bundle]:

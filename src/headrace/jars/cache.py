@@ -110,8 +110,8 @@ def fetch(bundle: Bundle, progress: Progress = silent) -> list[Path]:
             problems = verify(manifest) if manifest else []
             if manifest and not problems:
                 return manifest.jars
-            for left in root().glob(f".{bundle.directory.name}-*"):  # of a killed fetch: the lock is held here
-                shutil.rmtree(left, ignore_errors=True)
+            for leftover in root().glob(f".{bundle.directory.name}-*"):  # of a killed fetch: this one has the lock
+                shutil.rmtree(leftover, ignore_errors=True)
             for problem in problems:
                 progress(f"{bundle}: {problem}; fetching again")
             return _download(bundle, progress).jars
@@ -129,62 +129,62 @@ def connector(progress: Progress = silent) -> list[Path]:
 def _download(bundle: Bundle, progress: Progress) -> Manifest:
     shipped = pyspark_install.shipped() if bundle.exclude_shipped else frozenset()
     with tempfile.TemporaryDirectory(prefix=f".{bundle.directory.name}-", dir=root()) as scratch:
-        lacking = ""
-        for number, route in enumerate(bundle.routes):
-            if route.alternative:
-                progress(f"{bundle}: {lacking}; trying {route.alternative}")
+        reason = ""
+        for number, attempt in enumerate(bundle.attempts):
+            if attempt.alternative:
+                progress(f"{bundle}: {reason}; trying {attempt.alternative}")
             into = Path(scratch) / f"jars-{number}"
             into.mkdir()
-            asked = ivy.description(route.artifacts, route.overrides, shipped)
+            request = ivy.description(attempt.artifacts, attempt.overrides, shipped)
             missing = ivy.retrieve(
-                asked,
+                request,
                 types=bundle.types,
-                poms=not all(artifact.archive for artifact in route.artifacts),
+                poms=not all(artifact.archive for artifact in attempt.artifacts),
                 into=into,
                 work=Path(scratch) / "ivy",
                 label=str(bundle),
                 progress=progress,
             )
             if missing:
-                lacking = f"not in the registry: {', '.join(missing)}"
+                reason = f"not in the registry: {', '.join(missing)}"
                 continue
-            manifest = _manifest(bundle, route, into, shipped)
+            manifest = _manifest(bundle, attempt, into, shipped)
             # Ignore artifacts that a registry adds to a bundle: a modified POM could name any jar.
             if (warning := unpinned_warning(bundle)) is not None:
                 if os.environ.get(UNPINNED, "").lower() == "refuse":
                     raise ConfigError(warning, hint=f"pip install 'pyspark=={PROVEN}', or unset {UNPINNED}")
                 progress(f"warning: {warning}")
             if unknown := checksums.unpinned(bundle.directory.name, manifest.sha256):
-                lacking = f"no checksum is pinned for {', '.join(unknown)}"
+                reason = f"no checksum is pinned for {', '.join(unknown)}"
                 continue
             return _publish(manifest, into)
     raise ConfigError(
-        f"cannot fetch {bundle}: {lacking}",
+        f"cannot fetch {bundle}: {reason}",
         hint=f"export {ivy.SETTINGS}=<ivysettings.xml of a registry that has it>, then {ivy.RETRY}",
     )
 
 
-def _manifest(bundle: Bundle, route: ResolutionAttempt, into: Path, shipped: frozenset[str]) -> Manifest:
+def _manifest(bundle: Bundle, attempt: ResolutionAttempt, into: Path, shipped: frozenset[str]) -> Manifest:
     files = archives.unpack(into) or [
         f for f in sorted(into.glob("*.jar")) if pyspark_install.split_version(f.name)[0] not in shipped
     ]
     if not files:
         raise ConfigError(f"{bundle}: Ivy reported success but downloaded no jar", hint=ivy.RETRY)
     files += [f for f in sorted(into.iterdir()) if f.suffix.removeprefix(".") in NATIVES]
-    found = {str(file.relative_to(into)): checksums.sha256(file) for file in files}
-    if wrong := checksums.wrong(bundle.directory.name, found):
+    digests = {str(file.relative_to(into)): checksums.sha256(file) for file in files}
+    if mismatches := checksums.mismatches(bundle.directory.name, digests):
         raise ConfigError(
-            f"{bundle}: the registry sent files with wrong checksums: {'; '.join(wrong)}",
+            f"{bundle}: the registry sent files with wrong checksums: {'; '.join(mismatches)}",
             hint=f"do not use this registry; {ivy.SETTINGS}=<ivysettings.xml of another>, then {ivy.RETRY}",
         )
     return Manifest(
         directory=bundle.directory,
         name=bundle.name,
         version=bundle.version,
-        resolved=tuple(str(artifact) for artifact in (*route.artifacts, *route.overrides)),
-        alternative=route.alternative,
+        resolved=tuple(str(artifact) for artifact in (*attempt.artifacts, *attempt.overrides)),
+        alternative=attempt.alternative,
         fetched=datetime.now(UTC).isoformat(timespec="seconds"),
-        sha256=found,
+        sha256=digests,
     )
 
 

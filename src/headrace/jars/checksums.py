@@ -26,8 +26,8 @@ def pinned(bundle: str) -> Mapping[str, str] | None:
 def _pins() -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for line in PINS.read_text(encoding="utf-8").splitlines():
-        digest, _, place = line.partition("  ")
-        bundle, _, name = place.partition("/")
+        digest, _, path = line.partition("  ")
+        bundle, _, name = path.partition("/")
         found.setdefault(bundle, {})[name] = digest
     return found
 
@@ -38,11 +38,13 @@ def unpinned(bundle: str, names: Iterable[str]) -> list[str]:
     return [] if pins is None else sorted(name for name in names if name not in pins)
 
 
-def wrong(bundle: str, found: Mapping[str, str]) -> list[str]:
+def mismatches(bundle: str, digests: Mapping[str, str]) -> list[str]:
     """The files whose SHA-256 differs from the pinned one; one line each."""
     pins = pinned(bundle) or {}
     return [
-        _differs(name, found[name], pins[name]) for name in sorted(found) if found[name] != pins.get(name, found[name])
+        _mismatch(name, digests[name], pins[name])
+        for name in sorted(digests)
+        if digests[name] != pins.get(name, digests[name])
     ]
 
 
@@ -57,18 +59,18 @@ def problems(directory: Path, recorded: Mapping[str, str]) -> list[str]:
             lines.append(f"{name}: {error.strerror}")
         else:
             if actual != expected[name]:
-                lines.append(_differs(name, actual, expected[name]))
+                lines.append(_mismatch(name, actual, expected[name]))
     return lines
 
 
 def changed_files(directory: Path, recorded: Mapping[str, str]) -> list[str]:
     """Like `problems`, but does not read files again that have not changed since they were verified."""
-    seen = _file_stamps(directory, recorded)
-    if seen is not None and _read_stamp(directory) == seen:
+    stamps = _file_stamps(directory, recorded)
+    if stamps is not None and _read_stamp(directory) == stamps:
         return []
     found = problems(directory, recorded)
-    if not found and seen is not None:
-        _write_stamp(directory, seen)
+    if not found and stamps is not None:
+        _write_stamp(directory, stamps)
     return found
 
 
@@ -77,8 +79,8 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _differs(name: str, actual: str, expected: str) -> str:
-    return f"{name}: sha256 is {actual[:12]}…, should be {expected[:12]}…"
+def _mismatch(name: str, actual: str, expected: str) -> str:
+    return f"{name}: sha256 is {actual[:12]}…, expected {expected[:12]}…"
 
 
 def _file_stamps(directory: Path, recorded: Mapping[str, str]) -> dict[str, list[object]] | None:
@@ -101,10 +103,10 @@ def _read_stamp(directory: Path) -> object:
         return None
 
 
-def _write_stamp(directory: Path, seen: Mapping[str, list[object]]) -> None:
+def _write_stamp(directory: Path, stamps: Mapping[str, list[object]]) -> None:
     draft = directory / f"{_STAMP}-{os.getpid()}"
     try:
-        draft.write_text(json.dumps(seen), encoding="utf-8")
+        draft.write_text(json.dumps(stamps), encoding="utf-8")
         draft.replace(directory / _STAMP)
     except OSError:
         return  # a cache of root, or on a read-only disk: verify again at the next start

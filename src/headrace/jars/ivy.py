@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Progress = Callable[[str], None]
 
 SETTINGS = "HEADRACE_IVY_SETTINGS"
-_SILENCE = 120.0  # seconds without a byte from Ivy, which prints a dot every few kilobytes
+_STALL_SECONDS = 120.0  # seconds without a byte from Ivy, which prints a dot every few kilobytes
 
 RETRY = "headrace jars fetch   (a machine without network: copy the cache folder from one that has it)"
 _PROXY = "behind a proxy first: export JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=<host> -Dhttps.proxyPort=<port>'"
@@ -50,8 +50,8 @@ class Artifact:
         return self.type != "jar"
 
     def __str__(self) -> str:
-        alone = f":{self.classifier}@{self.type}" if self.archive else ""
-        return f"{self.org}:{self.name}:{self.version}{alone}"
+        suffix = f":{self.classifier}@{self.type}" if self.archive else ""
+        return f"{self.org}:{self.name}:{self.version}{suffix}"
 
 
 def description(artifacts: Iterable[Artifact], overrides: Iterable[Artifact], excludes: Iterable[str]) -> str:
@@ -73,19 +73,21 @@ def description(artifacts: Iterable[Artifact], overrides: Iterable[Artifact], ex
     return "\n".join(lines)
 
 
-def _dependency(wanted: Artifact) -> str:
-    named = f"org={quoteattr(wanted.org)} name={quoteattr(wanted.name)} rev={quoteattr(wanted.version)}"
-    if not wanted.archive:
-        return f'<dependency {named} conf="default->master,runtime(default)"/>'
-    kind = f"type={quoteattr(wanted.type)} ext={quoteattr(wanted.type)} m:classifier={quoteattr(wanted.classifier)}"
+def _dependency(artifact: Artifact) -> str:
+    attributes = f"org={quoteattr(artifact.org)} name={quoteattr(artifact.name)} rev={quoteattr(artifact.version)}"
+    if not artifact.archive:
+        return f'<dependency {attributes} conf="default->master,runtime(default)"/>'
+    archive = (
+        f"type={quoteattr(artifact.type)} ext={quoteattr(artifact.type)} m:classifier={quoteattr(artifact.classifier)}"
+    )
     return (
-        f'<dependency {named} conf="default->*" transitive="false">'
-        f"<artifact name={quoteattr(wanted.name)} {kind}/></dependency>"
+        f'<dependency {attributes} conf="default->*" transitive="false">'
+        f"<artifact name={quoteattr(artifact.name)} {archive}/></dependency>"
     )
 
 
 def retrieve(
-    asked: str, *, types: Sequence[str], poms: bool, into: Path, work: Path, label: str, progress: Progress
+    request: str, *, types: Sequence[str], poms: bool, into: Path, work: Path, label: str, progress: Progress
 ) -> list[str]:
     """Resolve and download into `into`. Returns the artifacts that the registry does not have.
 
@@ -93,7 +95,7 @@ def retrieve(
     it. Raises RetriableError if the registry does not answer, ConfigError if Ivy cannot work at all.
     """
     work.mkdir(parents=True, exist_ok=True)
-    (work / "ivy.xml").write_text(asked, encoding="utf-8")
+    (work / "ivy.xml").write_text(request, encoding="utf-8")
     command = [
         str(java.path()),
         "-jar",
@@ -104,20 +106,20 @@ def retrieve(
     ]
     command += ["-confs", "default", "-types", *types, "-cache", str(work / "cache")]
     command += ["-retrieve", f"{into}/[artifact]-[revision](-[classifier]).[ext]"]
-    said: list[str] = []
-    found = loaded = 0
+    output: list[str] = []
+    found = downloaded = 0
 
     def read(line: str) -> None:
-        nonlocal found, loaded
-        said.append(line)
+        nonlocal found, downloaded
+        output.append(line)
         if line.startswith("\tfound "):
             found += 1
             progress(f"fetching {label} … {found} found")
         elif "[SUCCESSFUL ]" in line:
-            loaded += 1
-            progress(f"fetching {label} … {loaded} of {counted(found, 'jar')}")
+            downloaded += 1
+            progress(f"fetching {label} … {downloaded} of {counted(found, 'jar')}")
 
-    return missing(said) if run(command, read) != 0 else []
+    return missing(output) if run(command, read) != 0 else []
 
 
 def run(command: Sequence[str], read: Callable[[str], None]) -> int:
@@ -127,8 +129,8 @@ def run(command: Sequence[str], read: Callable[[str], None]) -> int:
         try:
             rest = b""
             while True:
-                if not readable(ivy.stdout, _SILENCE):
-                    raise RetriableError(f"the download stalled for {_SILENCE:.0f} s", hint=RETRY)
+                if not readable(ivy.stdout, _STALL_SECONDS):
+                    raise RetriableError(f"the download stalled for {_STALL_SECONDS:.0f} s", hint=RETRY)
                 chunk = os.read(ivy.stdout.fileno(), 65536)
                 if not chunk:
                     break
@@ -140,19 +142,21 @@ def run(command: Sequence[str], read: Callable[[str], None]) -> int:
             ivy.kill()  # after Ctrl-C or silence, so that the resolver does not continue alone; no effect after its end
 
 
-def missing(said: Sequence[str]) -> list[str]:
+def missing(output: Sequence[str]) -> list[str]:
     """The artifacts that a failed run did not find. Raises if it failed for another reason.
 
     A network failure takes precedence: it must never count as an artifact that the registry lacks.
     """
-    network = [line.strip() for line in said if _NETWORK.search(line)]
+    network = [line.strip() for line in output if _NETWORK.search(line)]
     if network:
         raise RetriableError(f"the registry did not answer: {network[0]}", hint=f"{RETRY}; {_PROXY}")
-    absent = [match[1] or match[2] for line in said if (match := _MISSING.match(line))]
-    if absent:
-        return list(dict.fromkeys(absent))
-    words = [line.strip() for line in said if line.strip()][-5:]
-    raise ConfigError(f"Ivy failed: {' / '.join(words) or 'without a message'}", hint=f"check {SETTINGS}, then {RETRY}")
+    artifacts = [match[1] or match[2] for line in output if (match := _MISSING.match(line))]
+    if artifacts:
+        return list(dict.fromkeys(artifacts))
+    last_lines = [line.strip() for line in output if line.strip()][-5:]
+    raise ConfigError(
+        f"Ivy failed: {' / '.join(last_lines) or 'without a message'}", hint=f"check {SETTINGS}, then {RETRY}"
+    )
 
 
 def _settings(work: Path, poms: bool) -> list[str]:

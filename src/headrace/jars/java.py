@@ -49,10 +49,10 @@ def path() -> Path:
 
 def find() -> Java:
     """The java to run and its version. Raises ConfigError if there is none, or if it does not run."""
-    at = path()
+    executable = path()
     try:
-        done = subprocess.run([at, "-version"], capture_output=True, text=True, timeout=30, check=True)
+        done = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        raise ConfigError(f"{at} does not run: {error}", hint=INSTALL) from error
+        raise ConfigError(f"{executable} does not run: {error}", hint=INSTALL) from error
     match = re.search(r'version "([^"]+)"', done.stderr + done.stdout)
-    return Java(at, match[1] if match else "unknown")
+    return Java(executable, match[1] if match else "unknown")

@@ -13,7 +13,7 @@ from headrace.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
-_PEOPLE = 1000
+_FIRST_PERSON_UID = 1000
 """The lowest uid of a person; lower ones belong to system accounts."""
 _OTHER_CACHE = "export HEADRACE_CACHE=<a directory of yours>, then headrace jars fetch"
 
@@ -49,10 +49,10 @@ def _others_in(group: int) -> list[str]:
     """
     me = os.geteuid()
     try:
-        named = set(grp.getgrgid(group).gr_mem)
+        listed = set(grp.getgrgid(group).gr_mem)
     except KeyError:
-        named = set()
+        listed = set()
     users = [user for user in pwd.getpwall() if user.pw_uid not in (0, me)]
-    mine = {user.pw_name for user in pwd.getpwall() if user.pw_uid in (0, me)}
-    first = {user.pw_name for user in users if user.pw_gid == group and user.pw_uid >= _PEOPLE}
-    return sorted((named - mine) | first)
+    accepted = {user.pw_name for user in pwd.getpwall() if user.pw_uid in (0, me)}
+    primary = {user.pw_name for user in users if user.pw_gid == group and user.pw_uid >= _FIRST_PERSON_UID}
+    return sorted((listed - accepted) | primary)

@@ -28,12 +28,12 @@ from headrace.text import printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-_PORT, _SECRET, _ANSWER = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "_PYSPARK_DRIVER_CONN_INFO_PATH"
+_PORT, _SECRET, _CONNECTION_FILE = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _PYTHON_PATH = Path(__file__).with_name("python_path")
 _own_gateways: list[Any] = []
 _ending: set[int] = set()
 """Process ids of JVMs that are being ended: their output is not shown, it may be a stack trace."""
-_GRACE = 0.7  # seconds for Spark's shutdown hooks, which remove its scratch files
+_SHUTDOWN_SECONDS = 0.7  # seconds for Spark's shutdown hooks, which remove its scratch files
 # Printed before, or around, any logging configuration.
 _NOISE = (
     b"WARNING: Using incubator modules",
@@ -65,7 +65,7 @@ def own_jvm(settings: Mapping[str, str]) -> Iterator[None]:
     """
     from pyspark import SparkContext
 
-    if not _needed():
+    if not _must_start_jvm():
         yield
         return
     started: list[subprocess.Popen[bytes]] = []
@@ -87,11 +87,11 @@ def worker_settings() -> dict[str, str]:
     """Settings for Python workers that ignore SIGTERM; empty if Headrace did not start the JVM."""
     from pyspark import SparkContext
 
-    own = _needed() or any(SparkContext._gateway is gateway for gateway in _own_gateways)
-    return {"spark.python.daemon.module": "headrace_worker_daemon"} if own else {}
+    is_own = _must_start_jvm() or any(SparkContext._gateway is gateway for gateway in _own_gateways)
+    return {"spark.python.daemon.module": "headrace_worker_daemon"} if is_own else {}
 
 
-def _needed() -> bool:
+def _must_start_jvm() -> bool:
     from pyspark import SparkContext
 
     return SparkContext._gateway is None and _PORT not in os.environ
@@ -101,22 +101,22 @@ def _start(settings: Mapping[str, str], private: Path, started: list[subprocess.
     """Start the JVM and wait for its port and secret."""
     from pyspark.find_spark_home import _find_spark_home
 
-    answer = private / "gateway"
+    connection = private / "gateway"
     user_arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     arguments = properties.write_arguments(settings, user_arguments, private / "spark.properties")
     python_path = os.environ.get("PYTHONPATH")
     environment = {
         **os.environ,
         "SPARK_CONNECT_MODE": "0",
-        _ANSWER: str(answer),
+        _CONNECTION_FILE: str(connection),
         "PYTHONPATH": os.pathsep.join([str(_PYTHON_PATH), *([python_path] if python_path else [])]),
     }
     command = [str(Path(_find_spark_home()) / "bin" / "spark-submit"), *arguments]
     process = _spawn(command, environment, started)
-    wait_until(lambda: answer.exists() or process.poll() is not None, math.inf, 0.02)
-    if not answer.exists():
+    wait_until(lambda: connection.exists() or process.poll() is not None, math.inf, 0.02)
+    if not connection.exists():
         raise ConfigError(f"Spark did not start: spark-submit ended with {process.returncode}", hint="headrace doctor")
-    content = answer.read_bytes()
+    content = connection.read_bytes()
     port, length = struct.unpack_from(">ii", content)
     return port, content[8 : 8 + length].decode()
 
@@ -190,7 +190,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGHUP)
     with suppress(subprocess.TimeoutExpired):
-        process.wait(_GRACE)
+        process.wait(_SHUTDOWN_SECONDS)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -21,21 +21,21 @@ class Folder:
         jvm: Any = spark._jvm
         self._uri = uri
         self._path = jvm.org.apache.hadoop.fs.Path(uri)
-        self._child = jvm.org.apache.hadoop.fs.Path
-        self._files = self._path.getFileSystem(cast("Any", spark)._jsc.hadoopConfiguration())
+        self._new_path = jvm.org.apache.hadoop.fs.Path
+        self._fs = self._path.getFileSystem(cast("Any", spark)._jsc.hadoopConfiguration())
 
     def __str__(self) -> str:
         return self._uri
 
     def names(self) -> list[str]:
-        entries = self._files.listStatus(self._path) if self._files.exists(self._path) else []
+        entries = self._fs.listStatus(self._path) if self._fs.exists(self._path) else []
         return sorted(str(status.getPath().getName()) for status in entries)
 
     def parquet_files(self) -> list[str]:
         return [f"{self._uri}/{name}" for name in self.names() if name.endswith(".parquet")]
 
     def remove(self, name: str) -> None:
-        self._files.delete(self._child(self._path, name), True)
+        self._fs.delete(self._new_path(self._path, name), True)
 
     def sync(self) -> None:
         """Fsync its content on a local disk. An object store needs no sync."""

@@ -48,18 +48,18 @@ class OwnJobs:
         sessions = getattr(context._jvm, "org.apache.spark.sql.classic.SparkSession")
         sessions.setActiveSession(self._spark._jsparkSession)
 
-    def cancel(self, over: threading.Event) -> None:
-        """Cancel them, and later ones, until `over` is set."""
+    def cancel(self, done: threading.Event) -> None:
+        """Cancel them, and later ones, until `done` is set."""
         cancel_until(
-            over,
+            done,
             partial(self._context.cancelJobsWithTag, self._tag) if self._pinned else self._context.cancelAllJobs,
         )
 
 
-def cancel_until(over: threading.Event, cancel: Callable[[], None]) -> None:
-    """Call `cancel` repeatedly until `over` is set."""
+def cancel_until(done: threading.Event, cancel: Callable[[], None]) -> None:
+    """Call `cancel` repeatedly until `done` is set."""
     while True:
         with suppress(Exception):  # Spark has ended: nothing is left to cancel, and the batch fails by itself
             cancel()
-        if over.wait(_CANCEL_SECONDS):
+        if done.wait(_CANCEL_SECONDS):
             return

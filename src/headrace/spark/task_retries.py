@@ -51,7 +51,7 @@ def retry_settings(settings: Mapping[str, str]) -> list[str]:
     master = settings.get("spark.master", "")
     local = _LOCAL.fullmatch(master.strip())
     # In one JVM Spark takes the number of attempts from the master, not from a setting.
-    of_master = [f"spark.master={master}"] if local and (local["failures"] or "1") != "1" else []
+    from_master = [f"spark.master={master}"] if local and (local["failures"] or "1") != "1" else []
     names = [name for name in OFF if not (local and name == "spark.task.maxFailures")]
     values = {name: settings.get(name, _DEFAULTS.get(name, "false")) for name in names}
-    return of_master + [f"{name}={value}" for name, value in values.items() if value.strip().lower() != OFF[name]]
+    return from_master + [f"{name}={value}" for name, value in values.items() if value.strip().lower() != OFF[name]]

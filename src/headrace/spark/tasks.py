@@ -85,7 +85,7 @@ def run(rows: DataFrame, task: Callable[[Iterator[Any]], Report], *, verify_piec
         def checked_task(pieces: Iterator[Any]) -> Report:
             if not retries_allowed and _is_retry():
                 raise RetriableError("Spark lost a task that may have stored rows: at-most-once repeats none of them")
-            return task(pieces if check is None else _Verified(pieces, check))
+            return task(pieces if check is None else _VerifiedBatches(pieces, check))
 
         report = report_of(checked_task, batches)
         yield pa.RecordBatch.from_pydict({"report": [report.to_json()]})
@@ -116,7 +116,7 @@ def _is_retry() -> bool:
     return context is not None and context.attemptNumber() > 0
 
 
-class _Verified:
+class _VerifiedBatches:
     """Arrow batches, each returned only after the topic ids were compared with the planned ones."""
 
     def __init__(self, batches: Iterator[Any], check: Callable[[], None]) -> None:
@@ -171,6 +171,6 @@ def evict(key: Hashable) -> None:
 
 
 @atexit.register
-def _close() -> None:
+def _close_worker_cache() -> None:
     for key in list(WORKER_CACHE):
         evict(key)

@@ -55,11 +55,11 @@ def run(
     With `spark`, the process uses the JVM of that session instead of starting one, and is forked from a process that
     has done the imports, which saves seconds. A kill then leaves tasks running in the JVM, as on a cluster.
     """
-    wanted = {**os.environ, **(gateway_environment(spark) if spark else {}), **(environment or {})}
+    variables = {**os.environ, **(gateway_environment(spark) if spark else {}), **(environment or {})}
     if spark:
-        return _run_forked([target, *arguments], wanted, timeout)
+        return _run_forked([target, *arguments], variables, timeout)
     return subprocess.run(
-        [*_CHILD, target, *arguments], env=wanted, capture_output=True, text=True, timeout=timeout, check=False
+        [*_CHILD, target, *arguments], env=variables, capture_output=True, text=True, timeout=timeout, check=False
     )
 
 
@@ -119,8 +119,8 @@ class _ForkServer:
     def run(
         self, arguments: list[str], environment: Mapping[str, str], timeout: float
     ) -> subprocess.CompletedProcess[str]:
-        asking, answering = self._process.stdin, self._process.stdout
-        assert asking is not None and answering is not None
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None
         with tempfile.TemporaryDirectory(prefix="headrace-run-") as directory:
             files = {name: Path(directory, name) for name in ("stdout", "stderr")}
             for file in files.values():
@@ -131,13 +131,13 @@ class _ForkServer:
                 "directory": str(Path.cwd()),
                 **{name: str(file) for name, file in files.items()},
             }
-            asking.write(json.dumps(request) + "\n")
-            asking.flush()
-            if not readable(answering, timeout):
+            stdin.write(json.dumps(request) + "\n")
+            stdin.flush()
+            if not readable(stdout, timeout):
                 raise subprocess.TimeoutExpired(arguments, timeout)
-            code = int(answering.readline())
-            said = {name: file.read_text(errors="replace") for name, file in files.items()}
-        return subprocess.CompletedProcess(arguments, code, **said)
+            code = int(stdout.readline())
+            output = {name: file.read_text(errors="replace") for name, file in files.items()}
+        return subprocess.CompletedProcess(arguments, code, **output)
 
     def end(self) -> None:
         """End it, and its current run, if any."""

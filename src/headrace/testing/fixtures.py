@@ -138,8 +138,12 @@ class Topic:
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A real broker, shared by all tests."""
     # Short check intervals of retention and compaction, so that a test can wait for them.
-    often = {"log.retention.check.interval.ms": 500, "log.cleaner.backoff.ms": 200, "log.segment.delete.delay.ms": 100}
-    with Kafka(tmp_path_factory.mktemp("kafka"), heap="512m", options=often) as server:
+    short_intervals = {
+        "log.retention.check.interval.ms": 500,
+        "log.cleaner.backoff.ms": 200,
+        "log.segment.delete.delay.ms": 100,
+    }
+    with Kafka(tmp_path_factory.mktemp("kafka"), heap="512m", options=short_intervals) as server:
         yield server
 
 
@@ -248,6 +252,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     warehouse = tmp_path_factory.mktemp("warehouse")
     small = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": " ".join(SMALL_JVM)}
-    made = session.create({**small, **metastore(warehouse), **task_retries.OFF})
-    yield made
-    made.stop()
+    spark = session.create({**small, **metastore(warehouse), **task_retries.OFF})
+    yield spark
+    spark.stop()

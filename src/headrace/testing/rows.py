@@ -42,8 +42,12 @@ def rows(
     if not isinstance(columns, StructType):
         raise ConfigError(f"expected columns, got the type {schema!r}", hint=_EXAMPLE)
     origin = origin_type(spark)
-    made = [_row(offset, value, columns.names, origin.names, topic) for offset, value in enumerate(values)]
-    return spark.createDataFrame(made, StructType([*columns.fields, StructField(METADATA, origin, nullable=False)]))
+    values_with_origin = [
+        _row(offset, value, columns.names, origin.names, topic) for offset, value in enumerate(values)
+    ]
+    return spark.createDataFrame(
+        values_with_origin, StructType([*columns.fields, StructField(METADATA, origin, nullable=False)])
+    )
 
 
 def _row(offset: int, value: Any, columns: Sequence[str], fields: Sequence[str], topic: str) -> tuple[Any, ...]:
@@ -65,16 +69,16 @@ def _row(offset: int, value: Any, columns: Sequence[str], fields: Sequence[str],
                 hint=_EXAMPLE,
             )
         return *value, tuple(origin.values())
-    of_record = value.get(METADATA, {})
-    if not isinstance(of_record, Mapping):
+    overrides = value.get(METADATA, {})
+    if not isinstance(overrides, Mapping):
         raise ConfigError(
-            f"row {offset}: expected a dict in {METADATA}, got {of_record!r}", hint=f'{{"{METADATA}": {{"offset": 7}}}}'
+            f"row {offset}: expected a dict in {METADATA}, got {overrides!r}", hint=f'{{"{METADATA}": {{"offset": 7}}}}'
         )
-    given = {**origin, **of_record}
-    unknown = [f"{METADATA}.{name}" for name in given if name not in fields]
+    fields_of_origin = {**origin, **overrides}
+    unknown = [f"{METADATA}.{name}" for name in fields_of_origin if name not in fields]
     unknown += [name for name in value if name != METADATA and name not in columns]
     if unknown:
         raise ConfigError(
             f"row {offset}: unknown column {unknown[0]}", hint=f"columns: {', '.join(columns)}, {METADATA}"
         )
-    return *(value.get(name) for name in columns), tuple(given[name] for name in fields)
+    return *(value.get(name) for name in columns), tuple(fields_of_origin[name] for name in fields)

@@ -295,8 +295,8 @@ class OffsetStoreContract(ABC):
         if (beats := store.heartbeat_handle()) is not None:
             beats.open(pipeline)
             assert beats.heartbeat(replace(run, beat=3.0))
-            heard = store.lease()
-            assert heard == replace(run, beat=3.0)
+            lease = store.lease()
+            assert lease == replace(run, beat=3.0)
             beats.close()
         store.commit(batch(2, (A, 10, 20)))
         assert store.lease() is not None
@@ -326,10 +326,10 @@ class OffsetStoreContract(ABC):
 
         def race(number: int) -> tuple[int, int]:
             won = unknown = 0
-            with self.new_store().open(pipeline) as mine:
+            with self.new_store().open(pipeline) as handle:
                 for step in range(10):
                     try:
-                        mine.commit(batch(step + 1, (A, step, step + 1)))
+                        handle.commit(batch(step + 1, (A, step, step + 1)))
                         won += 1
                     except OffsetConflict:
                         continue

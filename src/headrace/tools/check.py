@@ -94,7 +94,7 @@ def check(
         _check_loops(pipeline, found)
     found.notes += file_locations.paths_changed(pipeline)
     found.notes += _checksum_warnings()
-    rows = None if found.errors else _check_rows(pipeline, options, found, progress)
+    rows = None if found.errors else check_transform(pipeline, options, found, progress)
     return Report(
         pipeline=pipeline.name,
         guarantee=pipeline.guaranteed,
@@ -236,7 +236,7 @@ def _check_sink(pipeline: Pipeline, found: Findings) -> None:
         found.add(error)
 
 
-def _check_rows(
+def check_transform(
     pipeline: Pipeline, options: Mapping[str, str], found: Findings, progress: Callable[[str], None]
 ) -> DataFrame | None:
     """The transform's result on no rows; None if it has none."""

@@ -232,7 +232,7 @@ def test_the_exact_version_is_taken_when_it_is_there(fake: FakeIvy) -> None:
 
 def test_a_newer_spark_may_use_the_pinned_connector_and_an_older_one_the_first_of_its_line() -> None:
     def versions(pyspark: str) -> list[str]:
-        return [route.artifacts[0].version for route in bundles.connector_bundle(pyspark).routes]
+        return [route.artifacts[0].version for route in bundles.connector_bundle(pyspark).attempts]
 
     assert versions("4.3.0") == ["4.3.0", "4.3.0", "4.2.0", "4.2.0"]
     assert versions("4.0.5") == ["4.0.5", "4.0.5", "4.0.0", "4.0.0"]
@@ -246,7 +246,7 @@ def test_avro_has_the_version_of_spark_or_the_pinned_one(fake: FakeIvy) -> None:
     assert 'name="spark-avro_2.13" rev="4.1.1"' in fake.asked[1]
     assert jar.name == "spark-avro_2.13-4.1.1.jar"
     assert cache.manifests()[0].alternative == "Avro 4.1.1 instead of 4.2.0"
-    assert len(bundles.avro_bundle("4.1.1").routes) == 1
+    assert len(bundles.avro_bundle("4.1.1").attempts) == 1
 
 
 def test_a_session_gets_the_jars_for_kafka_and_for_avro(fake: FakeIvy) -> None:
@@ -353,7 +353,7 @@ def test_the_lines_of_a_run_are_read_and_its_exit_code_returned() -> None:
 
 
 def test_a_run_that_falls_silent_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ivy, "_SILENCE", 0.2)
+    monkeypatch.setattr(ivy, "_STALL_SECONDS", 0.2)
     with pytest.raises(RetriableError, match="stalled"):
         ivy.run([sys.executable, "-c", "import time; time.sleep(60)"], lambda _: None)
 
@@ -481,7 +481,7 @@ def test_a_bundle_without_pinned_checksums_is_taken_with_a_warning_or_refused(
     assert cache.fetch(BUNDLE, lines.append)
     assert any(line.startswith("warning: thing 1.0: this release of Headrace has no checksums") for line in lines)
     (told,) = doctor.check_jars()
-    assert (told.state, "no checksums of it" in told.found) == ("warn", True)
+    assert (told.state, "no checksums for it" in told.found) == ("warn", True)
 
     monkeypatch.setattr(checksums, "pinned", {"thing-1.0": {"thing-1.0.jar": SOUND}}.get)
     assert cache.unpinned_warning(BUNDLE) is None
@@ -491,9 +491,9 @@ def test_a_bundle_without_pinned_checksums_is_taken_with_a_warning_or_refused(
 
 def test_check_reports_a_spark_without_pinned_checksums(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark_install, "version", lambda: "4.3.9")
-    assert [note.split(":")[0] for note in check._unpinned()] == ["spark-kafka 4.3.9", "spark-avro 4.3.9"]
+    assert [note.split(":")[0] for note in check._checksum_warnings()] == ["spark-kafka 4.3.9", "spark-avro 4.3.9"]
     monkeypatch.setattr(pyspark_install, "version", lambda: PROVEN)
-    assert check._unpinned() == []
+    assert check._checksum_warnings() == []
 
 
 def test_a_cache_of_another_user_is_refused_and_one_of_roots_is_not(

@@ -110,7 +110,7 @@ def test_only_named_packages_have_a_licence_with_conditions() -> None:
 
 def test_every_fetched_bundle_is_listed_with_its_version() -> None:
     listed = {name: version for name, version, *_ in table("Jars and servers that are fetched")}
-    artifacts = [artifact for bundle in bundles() for route in bundle.routes for artifact in route.artifacts]
+    artifacts = [artifact for bundle in bundles() for attempt in bundle.attempts for artifact in attempt.artifacts]
     assert {f"{one.org}:{one.name}": one.version for one in artifacts} == {
         name: version
         for name, version in listed.items()

@@ -51,16 +51,22 @@ def test_under_at_most_once_the_second_attempt_of_a_lost_task_stores_nothing(spa
 
 
 @pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once"])
-def test_the_guarantee_says_whether_tasks_may_be_repeated(guarantee, monkeypatch):
-    said = []
+def test_the_guarantee_says_whether_tasks_may_be_repeated(guarantee, spark):
+    spark.attempt, stored = 1, []
+
+    def transform(_):
+        tasks.run(ROWS, lambda batches: stored.extend(batches) or Report(3))
+        raise OSError("the rest of the batch is not needed")
+
     pipeline = hr.Pipeline(
         name="clicks",
         source=hr.Kafka("nowhere:1", topics=["clicks"]),
         sink=sinks.Memory(),
+        transform=transform,
         guarantee=guarantee,
         offsets=stores.Memory(),
     )
-    monkeypatch.setattr(DirectEngine, "_write", lambda *_: said.append(tasks._retries_allowed.get()))
-    DirectEngine(Mock(), pipeline, Mock()).write(Batch(1, ()))
-    assert said == [guarantee == "at-least-once"]
-    assert tasks._retries_allowed.get(), "only while a batch is written"
+    with pytest.raises((OSError, RetriableError)):
+        DirectEngine(Mock(), pipeline, Mock(by_name={})).write(Batch(1, ()))
+    assert stored == (ROWS if guarantee == "at-least-once" else [])
+    assert tasks.run(ROWS, lambda batches: Report(3)), "only while a batch is written"

@@ -55,7 +55,7 @@ def checked(monkeypatch, tmp_path):
     def run(*, brokers=None, reaches_spark=False, **changes):
         asked = []
         monkeypatch.setattr(checking, "Cluster", SimpleNamespace(of=lambda source: brokers or Brokers("clicks")))
-        monkeypatch.setattr(checking, "_check_rows", lambda *_: asked.append("Spark"))
+        monkeypatch.setattr(checking, "check_transform", lambda *_: asked.append("Spark"))
         arguments = {
             "name": "clicks",
             "source": hr.Kafka("localhost:1", topics=["clicks"]),

@@ -54,7 +54,7 @@ def test_a_time_is_shifted_and_written_as_it_was(written, later):
 
 
 @pytest.mark.parametrize("written", [None, True, "soon", "2026-11-15", 10**21, {"at": 1}])
-def test_what_is_no_time_is_refused(written):
+def test_an_invalid_time_is_refused(written):
     with pytest.raises(ValueError, match="expected a time, got"):
         EventTime.read(written)
 
@@ -105,7 +105,7 @@ def test_a_timestamp_that_is_later_than_the_time_in_the_value_is_not_shifted_ahe
     assert (late.timestamp, late.value) == (1_763_208_000_000 + HOUR, b'{"at": 1763211600}')
 
 
-def test_a_timestamp_that_is_no_time_stays_a_number():
+def test_a_timestamp_out_of_range_stays_a_number():
     record = Record("t", 0, 0, 1_763_200_000_123_456, "create", None, b"v")
     assert timed_record(to_json(record).encode(), None, None).record == record
 
