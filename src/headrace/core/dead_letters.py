@@ -61,15 +61,15 @@ class DeadLetter:
     @property
     def left_out(self) -> bool:
         """Whether its bytes were dropped because the dead letters of its batch exceed max_bytes."""
-        return self._bare and _LEFT_OUT in self.error
+        return self._has_no_bytes and _LEFT_OUT in self.error
 
     @property
     def record_missing(self) -> bool:
         """Whether it lacks the bytes of the record, for any reason."""
-        return self._bare and any(reason in self.error for reason in (_LEFT_OUT, TOO_LARGE, COMPACTED))
+        return self._has_no_bytes and any(reason in self.error for reason in (_LEFT_OUT, TOO_LARGE, COMPACTED))
 
     @property
-    def _bare(self) -> bool:
+    def _has_no_bytes(self) -> bool:
         return self.key is None and self.value is None and not self.headers
 
     def without_bytes(self, size: int | None = None, reason: str = _LEFT_OUT) -> DeadLetter:
@@ -165,40 +165,40 @@ class DeadLetterBatch:
         self.table = table
         self.limit = limit
         self._max_bytes = max_bytes
-        self._letters = {letter.origin: letter for letter in within_size(letters, max_bytes)}
+        self._by_record = {letter.origin: letter for letter in within_size(letters, max_bytes)}
         self._fetch_records = fetch_records
         self._send = send
         self._check()
 
     @property
     def count(self) -> int:
-        return len(self._letters)
+        return len(self._by_record)
 
     @property
     def left_out(self) -> int:
         """The number of dead letters without their bytes because of max_bytes."""
-        return sum(letter.left_out for letter in self._letters.values())
+        return sum(letter.left_out for letter in self._by_record.values())
 
     @property
     def remaining_bytes(self) -> int:
         """How many more bytes may be added."""
-        return max(0, self._max_bytes - sum(letter.size for letter in self._letters.values()))
+        return max(0, self._max_bytes - sum(letter.size for letter in self._by_record.values()))
 
     def reject(self, rows: Sequence[RejectedRow]) -> None:
         """Add the records of `rows`; BadRecord if the batch has more dead letters than its limit."""
-        new = {row.origin: row for row in rows if row.origin not in self._letters}
+        new = {row.origin: row for row in rows if row.origin not in self._by_record}
         if not new:
             return
-        if len(self._letters) + len(new) > self.limit:
+        if len(self._by_record) + len(new) > self.limit:
             first = next(iter(new.values()))
             raise too_many_bad_records(self.limit, f"{first.origin}: {first.error}")
         letters = self._fetch_records(list(new.values()))
-        self._letters |= {letter.origin: letter for letter in within_size(letters, self.remaining_bytes)}
+        self._by_record |= {letter.origin: letter for letter in within_size(letters, self.remaining_bytes)}
         self._check()
 
     def flush(self) -> Sequence[DeadLetter]:
         """Send the dead letters if they go to a topic; return those that belong in the sink's table."""
-        letters = list(self._letters.values())
+        letters = list(self._by_record.values())
         if self._send is not None:
             if letters:
                 self._send(letters)
@@ -206,8 +206,8 @@ class DeadLetterBatch:
         return letters
 
     def _check(self) -> None:
-        if len(self._letters) > self.limit:
-            first = next(iter(self._letters.values()))
+        if len(self._by_record) > self.limit:
+            first = next(iter(self._by_record.values()))
             raise too_many_bad_records(self.limit, f"{first.origin}: {first.error}")
 
 

@@ -94,7 +94,7 @@ class OffsetStore(Resource, ABC):
         (other ranges, another id or other topic ids), or if another run has registered since this handle did. A
         partition without a committed offset accepts any start.
         """
-        self._change(lambda state: state.held_by(self._lease).same_epoch(batch).begun(batch))
+        self._change(lambda state: state.check_lease(self._lease).check_epoch(batch).begun(batch))
 
     def commit(self, batch: Batch) -> None:
         """Move the offset of every range from its start to its end, and clear the pending batch.
@@ -103,7 +103,7 @@ class OffsetStore(Resource, ABC):
         if another batch is pending, or if another run has registered since this handle did. Also called without
         `begin`: under at-most-once, and with empty ranges to store the start position of a new partition.
         """
-        self._change(lambda state: state.held_by(self._lease).same_epoch(batch).committed(batch))
+        self._change(lambda state: state.check_lease(self._lease).check_epoch(batch).committed(batch))
 
     def set_offsets(
         self,
@@ -114,13 +114,13 @@ class OffsetStore(Resource, ABC):
     ) -> None:
         """Set offsets, forward or back, and drop the pending batch; OffsetConflict if progress is not `expected`."""
         numbered = replace(change, last_batch=expected.newest)
-        self._change(lambda state: state.held_by(self._lease).moved(expected, offsets, topic_ids), numbered)
+        self._change(lambda state: state.check_lease(self._lease).moved(expected, offsets, topic_ids), numbered)
 
     def import_progress(self, progress: Progress, change: AuditEntry) -> None:
         """Store the progress of another store, with its pending batch; OffsetConflict if this one has progress."""
         self._change(lambda state: state.imported(progress), change)
 
-    def set_lease(self, run: RunLease | None, check: Callable[[RunLease | None], None] = lambda held: None) -> None:
+    def set_lease(self, run: RunLease | None, check: Callable[[RunLease | None], None] = lambda lease: None) -> None:
         """Register `run` as the active run of this pipeline, or remove the registration (None).
 
         `check` receives the stored lease and raises if it must stay: compared and set in one step.

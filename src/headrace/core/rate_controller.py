@@ -54,8 +54,8 @@ class PiRate:
     def _overhead(self, records: int, seconds: float) -> float:
         if not self.records or abs(records - self.records) < MIN_SIZE_DIFFERENCE * max(records, self.records):
             return min(self.overhead, seconds)
-        each = max(0.0, (seconds - self.seconds) / (records - self.records))
-        return seconds - each * records
+        per_record = max(0.0, (seconds - self.seconds) / (records - self.records))
+        return seconds - per_record * records
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,14 @@ class BatchSizer:
     def budget(self) -> int:
         """The maximum number of records of the next batch."""
         limits = self.limits
-        most = limits.max_records
+        records = limits.max_records
         if limits.batch_seconds is not None:
             allowed = limits.first_records if self.rate is None else int(self.rate.per_second * limits.batch_seconds)
-            most = min(most, max(1, allowed))
+            records = min(records, max(1, allowed))
         if limits.max_bytes is not None:
             allowed = limits.first_records if self.bytes_each is None else int(limits.max_bytes / self.bytes_each)
-            most = min(most, max(1, allowed))
-        return most
+            records = min(records, max(1, allowed))
+        return records
 
     def update(self, records: int, seconds: float, bytes_each: float | None) -> BatchSizer:
         """The sizer after a batch of so many records in so many seconds, with `bytes_each` per record, if known."""

@@ -139,7 +139,7 @@ class Sink(Resource, ABC):
 class IdempotentSink(Sink):
     """A sink that can write the same batch twice with the same result."""
 
-    accepts_partial_batches = False  # most recognise only whole batches
+    accepts_partial_batches = False  # most of these sinks recognise only whole batches
 
     def last_batch(self) -> int:
         """The id of the newest batch it remembers, if it recognises a repeated batch by its number.

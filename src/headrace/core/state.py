@@ -89,7 +89,7 @@ class State:
         refuse_conflict(self.progress, batch)
         return replace(self, progress=self.progress.advanced(batch))
 
-    def same_epoch(self, batch: Batch) -> State:
+    def check_epoch(self, batch: Batch) -> State:
         """OffsetConflict if the offsets were moved back since `batch` was planned.
 
         They may still match the start of the batch, but a sink would take it for the batch that it stored before.
@@ -98,7 +98,7 @@ class State:
             raise _conflict(batch, "the offsets were moved back since it was planned")
         return self
 
-    def held_by(self, run: RunLease | None) -> State:
+    def check_lease(self, run: RunLease | None) -> State:
         """OffsetConflict if another run has registered since `run` did; None stands for a handle without a run."""
         if run is not None and self.run is not None and not run.is_same_run(self.run):
             raise OffsetConflict(f"{self.run} has taken over from {run}", hint="stop one of the two runs")

@@ -68,13 +68,13 @@ def by_batch(decode: Callable[[Any], Any], row: StructType, zone: str) -> Batch:
         import pyarrow as pa
         from pyarrow import compute
 
-        found = _columns(decode(values))
+        found = _as_arrays(decode(values))
         errors = found.pop("error", None) if "error" not in names else None
         if unknown := sorted(set(found) ^ set(names)):
             raise TypeError(
                 f"expected the columns {', '.join(names)} from the function, got {', '.join(found)}: {unknown[0]}"
             )
-        arrays = [_zoned(found[name], kind, zone).cast(kind) for name, kind in zip(names, kinds, strict=True)]
+        arrays = [_with_zone(found[name], kind, zone).cast(kind) for name, kind in zip(names, kinds, strict=True)]
         for array in arrays:
             if len(array) != len(values):
                 raise TypeError(f"expected {counted(len(values), 'row')} from the function, got {len(array):,}")
@@ -92,7 +92,7 @@ def by_record(decode: Callable[[bytes], Any], row: StructType, zone: str) -> Bat
     Times without a zone are in `zone`.
     """
     names, kinds = _arrow(row)
-    local = _local(row, zone)
+    set_zone = _zone_setter(row, zone)
 
     def call(values: Any) -> tuple[Any, Any]:
         import pyarrow as pa
@@ -103,9 +103,9 @@ def by_record(decode: Callable[[bytes], Any], row: StructType, zone: str) -> Bat
             found, error = None, None
             if value is not None:
                 try:
-                    found = _named(decode(value), names)
-                    if local is not None and found is not None:
-                        found = local(found)
+                    found = _as_dict(decode(value), names)
+                    if set_zone is not None and found is not None:
+                        found = set_zone(found)
                 except (ValueError, struct.error) as failure:
                     error = str(failure) or type(failure).__name__
             rows.append(found)
@@ -116,8 +116,8 @@ def by_record(decode: Callable[[bytes], Any], row: StructType, zone: str) -> Bat
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             checked = [_type_mismatch(found, names, kinds) for found in rows]
             good = [found if mismatch is None else None for found, mismatch in zip(rows, checked, strict=True)]
-            said = [error or mismatch for error, mismatch in zip(errors, checked, strict=True)]
-            return pa.array(good, kind), pa.array(said, pa.string())
+            reasons = [error or mismatch for error, mismatch in zip(errors, checked, strict=True)]
+            return pa.array(good, kind), pa.array(reasons, pa.string())
 
     return call
 
@@ -138,19 +138,19 @@ def _register(spark: SparkSession, name: str, call: Callable[[Any], Any], kind: 
             "functions on Arrow batches need Spark 4.1 or newer", hint="pip install 'pyspark>=4.1'"
         ) from error
 
-    def hinted(values: Any) -> Any:
+    def udf(values: Any) -> Any:
         return call(values)
 
     # Spark reads the signature from annotations; written as hints they would be strings, which it cannot resolve.
-    hinted.__annotations__ = {"values": pa.Array, "return": pa.Array}
-    spark.udf.register(name, arrow_udf(hinted, kind))  # type: ignore[call-overload]
+    udf.__annotations__ = {"values": pa.Array, "return": pa.Array}
+    spark.udf.register(name, arrow_udf(udf, kind))  # type: ignore[call-overload]
 
 
 def _arrow(row: StructType) -> tuple[list[str], list[Any]]:
     return row.fieldNames(), [to_arrow_type(field.dataType, timezone="UTC") for field in row.fields]
 
 
-def _zoned(array: Any, kind: Any, zone: str) -> Any:
+def _with_zone(array: Any, kind: Any, zone: str) -> Any:
     import pyarrow as pa
     from pyarrow import compute
 
@@ -160,7 +160,7 @@ def _zoned(array: Any, kind: Any, zone: str) -> Any:
     return compute.assume_timezone(array, zone, ambiguous="earliest", nonexistent="latest")
 
 
-def _local(kind: DataType, zone: str) -> Callable[[Any], Any] | None:
+def _zone_setter(kind: DataType, zone: str) -> Callable[[Any], Any] | None:
     """A function that adds the session's time zone to naive times in values of a type; None if it has no times."""
     if zone == "UTC":  # like Arrow
         return None
@@ -169,39 +169,39 @@ def _local(kind: DataType, zone: str) -> Callable[[Any], Any] | None:
             at = ZoneInfo(zone)
             return lambda value: value.replace(tzinfo=at) if isinstance(value, datetime) and not value.tzinfo else value
         case StructType():
-            found = {field.name: _local(field.dataType, zone) for field in kind.fields}
+            found = {field.name: _zone_setter(field.dataType, zone) for field in kind.fields}
             inner = {name: call for name, call in found.items() if call is not None}
             if not inner:
                 return None
             return lambda value: (
-                {name: inner[name](one) if name in inner else one for name, one in value.items()}
+                {name: inner[name](item) if name in inner else item for name, item in value.items()}
                 if isinstance(value, dict)
                 else value
             )
         case ArrayType():
-            of = _local(kind.elementType, zone)
-            return None if of is None else lambda value: None if value is None else [of(one) for one in value]
+            of = _zone_setter(kind.elementType, zone)
+            return None if of is None else lambda value: None if value is None else [of(item) for item in value]
     return None
 
 
-def _columns(found: Any) -> dict[str, Any]:
+def _as_arrays(found: Any) -> dict[str, Any]:
     import pyarrow as pa
 
     if isinstance(found, pa.StructArray):
         return dict(zip((field.name for field in found.type), found.flatten(), strict=True))
     if isinstance(found, pa.Table):
         found = found.combine_chunks()
-        return {name: _one(found.column(name)) for name in found.column_names}
+        return {name: _as_array(found.column(name)) for name in found.column_names}
     if isinstance(found, pa.RecordBatch):
         return dict(zip(found.schema.names, found.columns, strict=True))
     if isinstance(found, dict):
-        return {name: _one(array) for name, array in found.items()}
+        return {name: _as_array(array) for name, array in found.items()}
     raise TypeError(
         f"expected a StructArray, a Table or a dict of arrays from the function, got {type(found).__name__}"
     )
 
 
-def _one(array: Any) -> Any:
+def _as_array(array: Any) -> Any:
     import pyarrow as pa
 
     if isinstance(array, pa.ChunkedArray):
@@ -209,7 +209,7 @@ def _one(array: Any) -> Any:
     return array if isinstance(array, pa.Array) else pa.array(array)
 
 
-def _named(found: Any, names: list[str]) -> dict[str, Any] | None:
+def _as_dict(found: Any, names: list[str]) -> dict[str, Any] | None:
     if found is None or isinstance(found, dict):
         return found
     if isinstance(found, tuple | list) and len(found) == len(names):

@@ -57,7 +57,7 @@ class Csv(ColumnarFormat):
         return (
             f"CASE WHEN {source} IS NULL THEN NULL"
             f" WHEN NOT is_valid_utf8({line}) THEN 'not UTF-8 text'"
-            f" WHEN {line} = '' THEN 'no CSV: nothing is in it'"
+            f" WHEN {line} = '' THEN 'not CSV: the record is empty'"
             f" WHEN {decoded} IS NULL OR {decoded}.{CORRUPT} IS NOT NULL"
             f" THEN {_TYPE_MISMATCH}"
             f" WHEN contains({line}, {quote}) AND {odd} AND {line} RLIKE {opened}"
@@ -79,10 +79,10 @@ class Csv(ColumnarFormat):
             if number is not None:  # then no field was decoded
                 wrong = f"if({number}, {may_be_wrong if ambiguous is DECIMALS else 'false'}, {wrong})"
             whens.append(f"WHEN {may_be_wrong} OR {wrong} THEN {mismatch_expr(field, got)}")
-        wanted = counted(len(found), "field")
+        expected = counted(len(found), "field")
         return (
             f"CASE WHEN {error} NOT IN ({_TYPE_MISMATCH}, {_TIME_WITHOUT_DATE}) THEN NULL"
-            f" WHEN {read}.{CORRUPT} IS NOT NULL THEN 'expected {wanted}' {' '.join(whens)} END"
+            f" WHEN {read}.{CORRUPT} IS NOT NULL THEN 'expected {expected}' {' '.join(whens)} END"
         )
 
     def _has_wrong_value(self, source: str, ambiguous: AmbiguousType) -> str | None:

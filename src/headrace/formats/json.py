@@ -42,16 +42,16 @@ class Json(ColumnarFormat):
         # Spark silently replaces bytes that are not UTF-8, reads an array as its first object, and ignores text after
         # an object.
         number = self._has_wrong_decimal(source)
-        unfit = f" WHEN {number} THEN {_TYPE_MISMATCH}" if number is not None else ""
+        wrong_number = f" WHEN {number} THEN {_TYPE_MISMATCH}" if number is not None else ""
         # Fast path: without a closing brace before the last byte there is a single object. On bytes, because functions
         # on text count characters one by one.
         flat = f"NOT contains(CAST(substring({source}, 1, octet_length({source}) - 1) AS STRING), '}}')"
-        alone = f"from_json({_with_end_field(source)}, 'STRUCT<{_END}: BOOLEAN>').{_END}"
+        is_single = f"from_json({_with_end_field(source)}, 'STRUCT<{_END}: BOOLEAN>').{_END}"
         return (
             f"CASE WHEN {source} IS NULL THEN NULL"
-            f" WHEN NOT is_valid_utf8(CAST({source} AS STRING)) THEN 'not UTF-8 text'{unfit}"
+            f" WHEN NOT is_valid_utf8(CAST({source} AS STRING)) THEN 'not UTF-8 text'{wrong_number}"
             f" WHEN startswith({source}, X'7B') AND {flat} THEN NULL"
-            f" WHEN NOT coalesce({alone}, false) THEN 'not one JSON object and nothing else' END"
+            f" WHEN NOT coalesce({is_single}, false) THEN 'not one JSON object and nothing else' END"
         )
 
     def is_valid_expr(self, source: str, decoded: str) -> str | None:
@@ -111,8 +111,8 @@ class Json(ColumnarFormat):
         wrong = ambiguous_values.is_wrong_expr(as_strings, self._row, ambiguous)
         if ambiguous is DECIMALS:
             misread = ambiguous_values.is_wrong_expr(as_strings, self._row, UNDERFLOWED_DECIMALS)
-            nothing = f"{text} RLIKE {literal(UNDERFLOW_PATTERN)} AND {misread}"
-            wrong = f"({wrong} OR {nothing})"
+            underflow = f"{text} RLIKE {literal(UNDERFLOW_PATTERN)} AND {misread}"
+            wrong = f"({wrong} OR {underflow})"
         return f"({ambiguous_values.may_be_ambiguous_expr(text, self._row, ambiguous)} AND {wrong})"
 
     @property

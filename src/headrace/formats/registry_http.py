@@ -11,7 +11,6 @@ import threading
 import urllib.error
 import urllib.request
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -77,7 +76,7 @@ def send(request: urllib.request.Request) -> Response:
 
 def _send(request: urllib.request.Request, sockets: _Sockets) -> Response:
     try:
-        opener = urllib.request.build_opener(SafeRedirects, _HttpHandler(sockets), _HttpsHandler(sockets))
+        opener = urllib.request.build_opener(SafeRedirects, _Handler(sockets))
         with opener.open(request, timeout=TIMEOUT) as response:
             return Response(response.status, response.reason, response.read(MAX_BYTES + 1))
     except urllib.error.HTTPError as error:
@@ -155,27 +154,23 @@ class _TlsConnection(http.client.HTTPSConnection, _Connection):
     """Its socket is added by _Connection, before the handshake."""
 
 
-def _connection(sockets: _Sockets, kind: type[_Connection], *args: Any, **options: Any) -> _Connection:
-    connection = kind(*args, **options)
-    connection.sockets = sockets
-    return connection
+class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens the connections of one request and adds their sockets to `sockets`."""
 
-
-class _HttpHandler(urllib.request.HTTPHandler):
     def __init__(self, sockets: _Sockets) -> None:
         super().__init__()
         self._sockets = sockets
 
     def http_open(self, req: urllib.request.Request) -> Any:
-        connect: Any = partial(_connection, self._sockets, _Connection)
-        return self.do_open(connect, req)
-
-
-class _HttpsHandler(urllib.request.HTTPSHandler):
-    def __init__(self, sockets: _Sockets) -> None:
-        super().__init__()
-        self._sockets = sockets
+        return self._open(_Connection, req)
 
     def https_open(self, req: urllib.request.Request) -> Any:
-        connect: Any = partial(_connection, self._sockets, _TlsConnection)
+        return self._open(_TlsConnection, req)
+
+    def _open(self, connection_class: type[_Connection], req: urllib.request.Request) -> Any:
+        def connect(*args: Any, **options: Any) -> Any:
+            connection = connection_class(*args, **options)
+            connection.sockets = self._sockets
+            return connection
+
         return self.do_open(connect, req)

@@ -79,7 +79,7 @@ def test_what_is_no_such_message_is_bad_with_its_bytes(spark):
     found = decoded(spark, hr.Protobuf("shop.Order", descriptor=SHOP, on_error="keep"), [message(id=1), *bad])
     assert [row["bad"] is None for row in found] == [True, *(False for _ in bad)]
     assert [bytes(row["bad"]["value"]) for row in found[1:]] == bad
-    assert found[3]["bad"]["error"] == "no message shop.Order: the field id is of another type"
+    assert found[3]["bad"]["error"] == "not a valid shop.Order message: the field id is of another type"
 
 
 def test_records_go_through_a_registry_and_come_back_equal(spark, topic, schema_registry, tmp_path, monkeypatch):
@@ -172,7 +172,7 @@ def test_a_number_that_an_enum_has_no_name_for_is_that_number_at_any_depth_and_p
 def test_a_field_of_another_type_is_bad_at_any_depth(spark):
     inner = b"\x08\x01\x32\x04\x0a\x02hi"  # line.count as a text
     (row,) = decoded(spark, hr.Protobuf("old.Order", descriptor=OLD, on_error="keep"), [inner])
-    assert row["bad"]["error"] == "no message old.Order: the field count is of another type"
+    assert row["bad"]["error"] == "not a valid old.Order message: the field count is of another type"
 
 
 def encoded(rows, fmt):
@@ -209,7 +209,7 @@ def test_a_record_without_a_value_stays_one_though_a_field_is_required(spark, to
     ("column", "said"),
     [
         ("'LOAN' AS kind", "kind has no value 'LOAN'"),
-        ("-1L AS u", "no message old.Order can be made of a row: .*range"),
+        ("-1L AS u", "cannot encode the row as old.Order: .*range"),
         ("array('a', NULL) AS tags", "tags contains a NULL"),
         ("if(id = 1, NULL, id) AS id", "required"),
     ],

@@ -88,9 +88,9 @@ def test_a_batch_of_another_epoch_is_refused_unless_it_is_the_pending_one(epoch,
     state = State(replace(STORED, epoch=2, pending=pending and following))
     if refused:
         with pytest.raises(OffsetConflict, match="moved back"):
-            state.same_epoch(following)
+            state.check_epoch(following)
     else:
-        assert state.same_epoch(following) is state
+        assert state.check_epoch(following) is state
 
 
 RUN = RunLease("host", 1, started=5.0, beat=9.0)
@@ -112,9 +112,9 @@ def test_a_run_that_another_has_taken_over_from_is_refused(own, held, refused):
     state = State(run=held)
     if refused:
         with pytest.raises(OffsetConflict, match="has taken over from pid 1 on host"):
-            state.held_by(own)
+            state.check_lease(own)
     else:
-        assert state.held_by(own) is state
+        assert state.check_lease(own) is state
 
 
 @pytest.mark.parametrize(

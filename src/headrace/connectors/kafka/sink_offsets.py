@@ -99,7 +99,7 @@ class SinkOffsets(Kafka):
         self._opened.producing = {**_DEFAULTS, "transaction.timeout.ms": self._timeout(), **self.options}
         return self
 
-    def set_lease(self, run: RunLease | None, check: Callable[[RunLease | None], None] = lambda held: None) -> None:
+    def set_lease(self, run: RunLease | None, check: Callable[[RunLease | None], None] = lambda lease: None) -> None:
         if run is None and self._tasks_may_run:
             return  # tasks may still be running: the next run must see that
         with self._lock:

@@ -47,11 +47,11 @@ class ClaimedOffsets(Postgres):
         ensure_tables(self.connection, _TABLE)
         self._has_table = True
 
-    def set_lease(self, run: RunLease | None, check: Callable[[RunLease | None], None] = lambda held: None) -> None:
+    def set_lease(self, run: RunLease | None, check: Callable[[RunLease | None], None] = lambda lease: None) -> None:
         super().set_lease(run, check)
         if run is not None and self._has_table:
             with self.transaction() as connection:
-                offset_tables.read(connection, self.pipeline).held_by(run)
+                offset_tables.read(connection, self.pipeline).check_lease(run)
                 connection.execute(_CLAIM, [self.pipeline, self.claim])
             self._after_claiming()
 

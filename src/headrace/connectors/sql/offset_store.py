@@ -80,7 +80,7 @@ class SqlOffsetStore(OffsetStore):
     def check_start(self, connection: Connection, batch: Batch) -> State:
         """The stored state; OffsetConflict if `batch` does not start at it, or another run holds the lease."""
         state = offset_tables.read(connection, self.pipeline)
-        state.held_by(self._lease).committed(batch)
+        state.check_lease(self._lease).committed(batch)
         return state
 
     def commit_within(self, connection: Connection, batch: Batch) -> None:

@@ -46,9 +46,9 @@ def decoder(messages: Messages, *, framed: bool) -> Callable[[Any], tuple[Any, A
                     check(message)
                     fields = [read(message) for read in reads]
                 except malformed:
-                    error = f"no message {messages.name}"
+                    error = f"not a valid {messages.name} message"
                 except ValueError as failure:
-                    error = f"no message {messages.name}: {failure}"
+                    error = f"not a valid {messages.name} message: {failure}"
             found.append(fields)
             errors.append(error)
         arrays = [
@@ -76,7 +76,7 @@ def encoder(messages: Messages) -> Callable[[Any], Any]:
             try:
                 value = _fill_message(messages.message_class(), row, messages.type).SerializeToString()
             except (malformed, ValueError, TypeError) as failure:
-                error = f"no message {messages.name} can be made of a row: {failure}"
+                error = f"cannot encode the row as {messages.name}: {failure}"
             values.append(value)
             errors.append(error)
         return pa.StructArray.from_arrays(
@@ -88,15 +88,15 @@ def encoder(messages: Messages) -> Callable[[Any], Any]:
 
 def _reader(field: Any) -> Read:
     """A function from a message to the value of one field; NULL for an absent one if the field has presence."""
-    name, one = field.name, _one_reader(field)
+    name, read = field.name, _value_reader(field)
     if is_map(field):
-        key, value = (_one_reader(field.message_type.fields_by_name[part]) for part in ("key", "value"))
+        key, value = (_value_reader(field.message_type.fields_by_name[part]) for part in ("key", "value"))
         return lambda message: [(key(k), value(v)) for k, v in getattr(message, name).items()]
     if field.is_repeated:
-        return lambda message: [one(item) for item in getattr(message, name)]
+        return lambda message: [read(item) for item in getattr(message, name)]
     if field.has_presence:
-        return lambda message: one(getattr(message, name)) if message.HasField(name) else None
-    return lambda message: one(getattr(message, name))
+        return lambda message: read(getattr(message, name)) if message.HasField(name) else None
+    return lambda message: read(getattr(message, name))
 
 
 def _type_check(kind: Any) -> Callable[[Any], None]:
@@ -121,17 +121,17 @@ def _checked(kind: Any, read: Read) -> Read:
     return call
 
 
-def _one_reader(field: Any) -> Read:
+def _value_reader(field: Any) -> Read:
     message = field.message_type
     if message is None:
         if type_of(field) == "ENUM":
             names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
             return lambda number: names.get(number, str(number))
-        return Decimal if type_of(field) in WIDE else _same_value
+        return Decimal if type_of(field) in WIDE else _unchanged
     if message.full_name == TIMESTAMP:
         return _checked(message, lambda value: value.ToDatetime(tzinfo=UTC))
     if is_wrapper(message):
-        inner = _one_reader(message.fields_by_name["value"])
+        inner = _value_reader(message.fields_by_name["value"])
         return _checked(message, lambda value: inner(value.value))
     reads = [(inner.name, _reader(inner)) for inner in message.fields]
     return _checked(message, lambda value: {name: read(value) for name, read in reads})
@@ -144,9 +144,9 @@ def _fill_message(message: Any, row: Mapping[str, Any] | None, kind: Any) -> Any
             continue
         field = kind.fields_by_name[name]
         if is_map(field):
-            of, inner = (field.message_type.fields_by_name[part] for part in ("key", "value"))
-            for given, item in value:
-                key = _scalar(of, given)
+            key_field, inner = (field.message_type.fields_by_name[part] for part in ("key", "value"))
+            for map_key, item in value:
+                key = _scalar(key_field, map_key)
                 if inner.message_type is None:
                     getattr(message, name)[key] = _scalar(inner, _not_null(item, name))
                 else:
@@ -200,5 +200,5 @@ def _body(value: bytes, index: bytes) -> bytes:
     return value[5 + len(index) :]
 
 
-def _same_value(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value

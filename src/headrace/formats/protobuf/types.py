@@ -88,25 +88,25 @@ def type_of(field: Any) -> str:
     return str(library("descriptor_pb2").FieldDescriptorProto.Type.Name(field.type)).removeprefix("TYPE_")
 
 
-def _struct(message: Any, above: tuple[str, ...]) -> t.StructType:
-    if message.full_name in above:
+def _struct(message: Any, parents: tuple[str, ...]) -> t.StructType:
+    if message.full_name in parents:
         raise ConfigError(
             f"the message {message.full_name} contains itself, which columns cannot",
             hint="read hr.Bytes(), and decode it in the transform",
         )
-    inside = (*above, message.full_name)
-    return t.StructType([t.StructField(field.name, _kind(field, inside)) for field in message.fields])
+    inside = (*parents, message.full_name)
+    return t.StructType([t.StructField(field.name, _field_type(field, inside)) for field in message.fields])
 
 
-def _kind(field: Any, above: tuple[str, ...]) -> t.DataType:
+def _field_type(field: Any, parents: tuple[str, ...]) -> t.DataType:
     if is_map(field):
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-        return t.MapType(_one_kind(key, above), _one_kind(value, above))
-    kind = _one_kind(field, above)
+        return t.MapType(_value_type(key, parents), _value_type(value, parents))
+    kind = _value_type(field, parents)
     return t.ArrayType(kind) if field.is_repeated else kind
 
 
-def _one_kind(field: Any, above: tuple[str, ...]) -> t.DataType:
+def _value_type(field: Any, parents: tuple[str, ...]) -> t.DataType:
     message = field.message_type
     if message is None:
         return _KINDS[type_of(field)]
@@ -114,7 +114,7 @@ def _one_kind(field: Any, above: tuple[str, ...]) -> t.DataType:
         return t.TimestampType()
     if is_wrapper(message):
         return _KINDS[type_of(message.fields_by_name["value"])]
-    return _struct(message, above)
+    return _struct(message, parents)
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -61,19 +61,19 @@ def _type_of(name):
 def test_a_row_that_cannot_be_encoded_has_a_reason(columns, reason):
     (answer,) = encoder(ORDERS)(pa.StructArray.from_arrays(list(columns.values()), names=list(columns))).to_pylist()
     assert answer["value"] is None
-    assert answer["error"].startswith("no message shop.Order can be made of a row: ")
+    assert answer["error"].startswith("cannot encode the row as shop.Order: ")
     assert reason in answer["error"]
 
 
 def test_bad_records_have_a_reason_and_leave_the_others_alone():
     rows, errors = decoded(LINES, LINE, b"\xff", None, LINE[:-1])
     assert rows == [{"sku": "a", "count": 2}, None, None, None]
-    assert errors == [None, "no message shop.Line", None, "no message shop.Line"]
+    assert errors == [None, "not a valid shop.Line message", None, "not a valid shop.Line message"]
 
 
 def test_a_field_of_another_type_is_bad():
     _, errors = decoded(LINES, b"\x08\x01")  # field 1 as a varint instead of a string
-    assert errors == ["no message shop.Line: the field sku is of another type"]
+    assert errors == ["not a valid shop.Line message: the field sku is of another type"]
 
 
 @pytest.mark.parametrize(
@@ -90,4 +90,4 @@ def test_a_field_of_another_type_is_bad():
 )
 def test_the_wire_format_of_a_registry_names_the_message(messages, value, error):
     _, errors = decoded(messages, value, framed=True)
-    assert errors == [error and f"no message {messages.name}: {error}"]
+    assert errors == [error and f"not a valid {messages.name} message: {error}"]
