@@ -72,7 +72,7 @@ class StoredPositions:
         """Move to the start position of the source, whatever lies between, and drop the pending batch."""
         pending = self.progress.pending
         if after or pending:
-            abandoned = [f"batch {pending.id} given up"] if pending else []
+            abandoned = [f"batch {pending.id} abandoned"] if pending else []
             self._move(_FRESH_START, after, "; ".join([*abandoned, *map(str, skipped)]), pending)
         if pending:
             self._observe(events.BatchSkipped(pending))
@@ -89,7 +89,7 @@ class StoredPositions:
         """Record the lost part of a pending batch; `rest` is its remaining part."""
         skipped = batch.ranges if rest is None else [gap.lost for gap in lost]
         before, after = {r.at: r.start for r in skipped}, {r.at: r.until for r in skipped}
-        outcome = "given up" if rest is None else "repeated without what is lost"
+        outcome = "abandoned" if rest is None else "repeated without what is lost"
         self.store.append_audit(self._entry(_GAP, before, after, f"batch {batch.id} {outcome}: {reason}"))
         for gap in lost if rest is not None else ():
             self._observe(events.GapFound(gap.lost, gap.reason, gap.lost.until))

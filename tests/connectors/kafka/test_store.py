@@ -445,7 +445,7 @@ def test_deleting_a_topic_under_a_pending_batch_replays_nothing_of_it(kafka, adm
     ]
     with stores.Kafka(kafka.bootstrap).open(name) as store:
         (recorded,) = store.history()
-        assert "batch 1 given up: 1 of its 2 ranges" in recorded.note
+        assert "batch 1 abandoned: 1 of its 2 ranges" in recorded.note
         assert store.load().offsets == {TopicPartition(kept.name, 0): 4}
 
 

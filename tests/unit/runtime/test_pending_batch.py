@@ -106,7 +106,7 @@ def test_with_on_data_loss_earliest_a_run_abandons_a_batch_that_cannot_be_read()
     assert sim.events_of(events.BatchSkipped) == [events.BatchSkipped(left)]
     (recorded,) = sim.store.history()
     assert (recorded.before, recorded.after) == ({A: 0, B: 0}, {A: 30, B: 5})
-    assert "batch 5 given up" in recorded.note
+    assert "batch 5 abandoned" in recorded.note
 
 
 @pytest.mark.parametrize(("sink", "guarantee"), [(NaiveKeyedSink, "exactly-once"), (FakeSink, "at-least-once")])
@@ -176,7 +176,7 @@ def test_a_fresh_start_abandons_the_pending_batch_and_records_it():
     assert sim.sink.rows == []
     assert [event.batch for event in sim.events_of(events.BatchSkipped)] == [pending]
     assert sim.progress.pending is None
-    assert "batch 3 given up" in sim.store.history()[0].note
+    assert "batch 3 abandoned" in sim.store.history()[0].note
 
 
 def test_a_pending_batch_of_a_deleted_topic_is_data_loss_or_abandoned():
