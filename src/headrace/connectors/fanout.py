@@ -36,8 +36,8 @@ class Fanout(Sink):
     def __new__(cls, sinks: Sequence[Sink]) -> Self:
         given = sinks if isinstance(sinks, list | tuple) else ()
         exact = all(isinstance(sink, IdempotentSink | TransactionalSink) for sink in given)
-        made: Self = object.__new__(IdempotentFanout if exact and cls is Fanout else cls)  # type: ignore[assignment]
-        return made
+        fanout: Self = object.__new__(IdempotentFanout if exact and cls is Fanout else cls)  # type: ignore[assignment]
+        return fanout
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
         if not isinstance(sinks, list | tuple) or not sinks or not all(isinstance(sink, Sink) for sink in sinks):
@@ -50,7 +50,7 @@ class Fanout(Sink):
             kind = type(unnamed[0]).__name__
             raise ConfigError(
                 f"Fanout: expected sinks with an identity, got {kind} without one: its state would have no name",
-                hint=f'in {kind}: identity = "files /data"; the text that its repr had goes on from what is stored',
+                hint=f'in {kind}: identity = "files /data"; the text of its earlier repr keeps the stored state',
             )
         self.accepts_partial_batches = all(sink.accepts_partial_batches for sink in sinks)
         self.spark_options = {name: value for sink in sinks for name, value in sink.spark_options.items()}
@@ -75,8 +75,8 @@ class Fanout(Sink):
     @property
     def identity_columns(self) -> Sequence[str] | None:
         """The columns for all sinks that write a repeated batch again; transactional sinks do not."""
-        met = [sink.identity_columns for sink in self._sinks.values() if not isinstance(sink, TransactionalSink)]
-        return None if None in met else tuple(dict.fromkeys(name for names in met for name in names or ()))
+        columns = [sink.identity_columns for sink in self._sinks.values() if not isinstance(sink, TransactionalSink)]
+        return None if None in columns else tuple(dict.fromkeys(name for names in columns for name in names or ()))
 
     def secrets(self) -> frozenset[str]:
         return frozenset[str]().union(*(sink.secrets() for sink in self._sinks.values()))
@@ -131,7 +131,7 @@ class Fanout(Sink):
 
     def write(self, batch: Batch, rows: DataFrame) -> None:
         for number, sink in enumerate(self._sinks.values(), start=1):
-            if not (isinstance(sink, TransactionalSink) and _has(sink.offsets, batch)):
+            if not (isinstance(sink, TransactionalSink) and _has_batch(sink.offsets, batch)):
                 sink.write(batch, rows)
             reach(f"fanout: sink {number} written")
 
@@ -147,7 +147,7 @@ class IdempotentFanout(Fanout, IdempotentSink):
         )
 
 
-def _has(store: OffsetStore, batch: Batch) -> bool:
+def _has_batch(store: OffsetStore, batch: Batch) -> bool:
     """Whether the sink of `store` already has `batch`. If not, this moves its offsets to the start of the batch."""
     progress = store.load()
     if progress.last_batch >= batch.id:

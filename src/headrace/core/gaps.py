@@ -45,13 +45,13 @@ def lag_skips(
         offset = progress.offsets.get(at)
         if offset is None:
             continue
-        wanted = since.get(at, end) if isinstance(max_lag, timedelta) else end - max_lag
-        if offset < wanted:
-            found.append(Gap(Range(at, offset, wanted), f"skipped: more than max_lag={_shown(max_lag)} behind"))
+        resume_at = since.get(at, end) if isinstance(max_lag, timedelta) else end - max_lag
+        if offset < resume_at:
+            found.append(Gap(Range(at, offset, resume_at), f"skipped: more than max_lag={_format_lag(max_lag)} behind"))
     return found
 
 
-def _shown(max_lag: int | timedelta) -> str:
+def _format_lag(max_lag: int | timedelta) -> str:
     return counted(max_lag, "offset") if isinstance(max_lag, int) else str(max_lag)
 
 
@@ -68,13 +68,13 @@ def with_undelivered(found: Iterable[Gap], batch: Batch | None, progress: Progre
     """The gaps; those of a recreated topic include the range of the `batch` that was being read from the old topic."""
     ranges = {r.at: r for r in batch.ranges} if batch else {}
 
-    def widened(gap: Gap) -> Gap:
+    def widen(gap: Gap) -> Gap:
         r = ranges.get(gap.lost.at)
         if gap.reason != RECREATED or r is None or progress.offsets.get(r.at) == r.until:
             return gap  # a task that commits by itself has moved the offset of its partition: its records are stored
         return replace(gap, lost=r)
 
-    return [widened(gap) for gap in found]
+    return [widen(gap) for gap in found]
 
 
 def skipped_by_start(progress: Progress, after: Mapping[TopicPartition, int]) -> list[Gap]:
@@ -92,7 +92,7 @@ def still_readable(batch: Batch, logs: Mapping[str, TopicLog]) -> tuple[tuple[Ra
     lost: list[Gap] = []
     for r in batch.ranges:
         log = logs.get(r.at.topic)
-        found = [Gap(r, _DELETED)] if log is None else _missing(r, log, batch.topic_ids.get(r.at.topic))
+        found = [Gap(r, _DELETED)] if log is None else _gaps_within(r, log, batch.topic_ids.get(r.at.topic))
         lost += found
         kept += _remaining(r, found)
     return tuple(kept), lost
@@ -127,7 +127,7 @@ def find_gaps(progress: Progress, logs: Mapping[str, TopicLog]) -> list[Gap]:
     return found
 
 
-def _missing(wanted: Range, log: TopicLog, topic_id: str | None) -> list[Gap]:
+def _gaps_within(wanted: Range, log: TopicLog, topic_id: str | None) -> list[Gap]:
     """The gaps in `log` within a range that was planned on the topic with this id."""
     at = wanted.at
     if topic_id is not None and topic_id != log.topic_id:

@@ -44,12 +44,12 @@ class PiRate:
         if overhead >= interval:
             # No number of records makes such a batch fit the interval, and fewer would only be slower: choose the size
             # for which processing takes as long as the overhead.
-            wanted = records * overhead / max(seconds - overhead, overhead / 2) / interval
-            return PiRate(max(wanted, MIN_RATE), records, seconds, overhead)
+            per_second = records * overhead / max(seconds - overhead, overhead / 2) / interval
+            return PiRate(max(per_second, MIN_RATE), records, seconds, overhead)
         error = self.per_second - measured
         late = max(0.0, seconds - interval) * measured / interval
-        wanted = self.per_second - PROPORTIONAL * error - INTEGRAL * late
-        return PiRate(max(wanted, MIN_RATE), records, seconds, overhead)
+        per_second = self.per_second - PROPORTIONAL * error - INTEGRAL * late
+        return PiRate(max(per_second, MIN_RATE), records, seconds, overhead)
 
     def _overhead(self, records: int, seconds: float) -> float:
         if not self.records or abs(records - self.records) < MIN_SIZE_DIFFERENCE * max(records, self.records):

@@ -80,7 +80,7 @@ def _check(ddl: str, what: str) -> None:
         return
     names = [name.strip("`").lower() for name in parts.columns()]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise _refused(what, ddl, f"the column {twice} occurs twice")
+        raise _syntax_error(what, ddl, f"the column {twice} occurs twice")
 
 
 def _suggest(word: str) -> str | None:
@@ -94,11 +94,11 @@ def _check_brackets(parts: list[str], ddl: str, what: str) -> None:
         if part in _OPENS:
             opened.append(part)
         elif part in _CLOSES and (not opened or opened.pop() != _CLOSES[part]):
-            raise _refused(what, ddl, f"{part} closes nothing")
+            raise _syntax_error(what, ddl, f"{part} closes nothing")
         elif part in {"`", "'", '"'}:
-            raise _refused(what, ddl, f"a {part} is not closed")
+            raise _syntax_error(what, ddl, f"a {part} is not closed")
     if opened:
-        raise _refused(what, ddl, f"{opened[-1]} is not closed")
+        raise _syntax_error(what, ddl, f"{opened[-1]} is not closed")
 
 
 class _Parts:
@@ -115,18 +115,18 @@ class _Parts:
         while self._next not in _ENDS:
             name = self._left.pop()
             if name == ",":
-                raise self._refused("expected a column between two commas")
+                raise self._syntax_error("expected a column between two commas")
             if self._next == ":":
                 self._left.pop()
             if self._next in (",", *_ENDS):
-                raise self._refused(f"the column {name} has no type")
+                raise self._syntax_error(f"the column {name} has no type")
             self.type()
             names.append(name)
             if _WORD.fullmatch(self._next) and not _AFTER.fullmatch(self._next):
-                raise self._refused(f"expected a comma before {self._next}")
+                raise self._syntax_error(f"expected a comma before {self._next}")
             self._skip()
             if self._next == "," and self._left.pop() and self._next in _ENDS:
-                raise self._refused("expected a column after the last comma")
+                raise self._syntax_error("expected a column after the last comma")
         return names
 
     def type(self) -> None:
@@ -134,7 +134,7 @@ class _Parts:
         kind = word.upper()
         if kind not in _TYPES:
             if word.isidentifier() and (near := _suggest(word)):
-                raise self._refused(f"{word} is not a type", f"{near} {HINT}")
+                raise self._syntax_error(f"{word} is not a type", f"{near} {HINT}")
             self._skip()
         elif kind in _NESTED_EXAMPLES:
             self._parameters(kind)
@@ -144,14 +144,14 @@ class _Parts:
                 precision, scale = (*map(int, given), 0)[:2] if given else (10, 0)
                 if precision > _DIGITS or scale > precision:
                     limit = f"expected at most {_DIGITS} digits, and no more after the point than in all"
-                    raise self._refused(f"{word}({', '.join(given)}): {limit}")
+                    raise self._syntax_error(f"{word}({', '.join(given)}): {limit}")
         elif kind == "INTERVAL":
             self._skip()
 
     def _parameters(self, kind: str) -> None:
         """The type parameters of an ARRAY, MAP or STRUCT."""
         if self._next != "<":
-            raise self._refused(f"{kind}: expected type parameters as in {_NESTED_EXAMPLES[kind]}")
+            raise self._syntax_error(f"{kind}: expected type parameters as in {_NESTED_EXAMPLES[kind]}")
         self._left.pop()
         if kind == "STRUCT":
             self.columns()
@@ -160,7 +160,7 @@ class _Parts:
                 self.type()
                 self._skip()
             if not has_type or self._next != end:
-                raise self._refused(f"{kind}: expected type parameters as in {_NESTED_EXAMPLES[kind]}")
+                raise self._syntax_error(f"{kind}: expected type parameters as in {_NESTED_EXAMPLES[kind]}")
             if end == ",":
                 self._left.pop()
         self._left.pop()
@@ -176,9 +176,9 @@ class _Parts:
             part = self._left.pop()
             depth += (part in _OPENS) - (part in _CLOSES)
 
-    def _refused(self, reason: str, hint: str = HINT) -> ConfigError:
-        return _refused(self._what, self._ddl, reason, hint)
+    def _syntax_error(self, reason: str, hint: str = HINT) -> ConfigError:
+        return _syntax_error(self._what, self._ddl, reason, hint)
 
 
-def _refused(what: str, ddl: str, reason: str, hint: str = HINT) -> ConfigError:
+def _syntax_error(what: str, ddl: str, reason: str, hint: str = HINT) -> ConfigError:
     return ConfigError(f"{what}: the schema does not parse: {ddl!r}: {reason}", hint=hint)

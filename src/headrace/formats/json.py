@@ -145,13 +145,13 @@ def _with_end_field(source: str) -> str:
     # An object with fields has a quote early on. An empty one needs the field without a comma.
     empty = f"{text} RLIKE '^[ \\t\\r\\n]*\\\\{{[ \\t\\r\\n]*\\\\}}[ \\t\\r\\n]*$'"
     return (
-        f"CASE WHEN {_braced(source)} AND contains({text}, '\"') THEN {_insert_end_field(source)}"
+        f"CASE WHEN {_is_braced(source)} AND contains({text}, '\"') THEN {_insert_end_field(source)}"
         f" WHEN {empty} THEN '{{\"{_END}\":true}}'"
-        f" WHEN {_braced(trimmed)} THEN {_insert_end_field(trimmed)} ELSE '' END"
+        f" WHEN {_is_braced(trimmed)} THEN {_insert_end_field(trimmed)} ELSE '' END"
     )
 
 
-def _braced(source: str) -> str:
+def _is_braced(source: str) -> str:
     return f"startswith({source}, X'7B') AND endswith({source}, X'7D')"
 
 

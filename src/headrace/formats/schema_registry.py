@@ -81,7 +81,7 @@ class SchemaRegistry:
         response = self._send(f"/subjects/{quote(subject, safe='')}/versions", f"the schema for {subject}", body)
         schema_id = response.get("id") if isinstance(response, dict) else None
         if not isinstance(schema_id, int):
-            raise self._not_a_registry()
+            raise self._not_a_registry_error()
         return schema_id
 
     def check_compatibility(self, subject: str, schema: str) -> None:
@@ -96,13 +96,13 @@ class SchemaRegistry:
             return
         if isinstance(response, dict) and response.get("is_compatible") is False:
             reasons = "; ".join(str(message) for message in response.get("messages") or ["no reason given"])
-            raise self._rejected(409, reasons[:_SHOWN], what)
+            raise self._rejection_error(409, reasons[:_SHOWN], what)
 
     def get_versions(self, subject: str) -> list[int]:
         """The versions of a subject, oldest first; empty if the subject does not exist."""
         response = self._send(f"/subjects/{quote(subject, safe='')}/versions", subject, absent=[])
         if not isinstance(response, list) or not all(isinstance(version, int) for version in response):
-            raise self._not_a_registry()
+            raise self._not_a_registry_error()
         return sorted(response)
 
     def get_version(self, subject: str, version: int) -> RegisteredSchema | None:
@@ -135,7 +135,7 @@ class SchemaRegistry:
         except _NotFound:  # registries before Confluent's 5.5 do not have this path
             return []
         if not isinstance(response, list):
-            raise self._not_a_registry()
+            raise self._not_a_registry_error()
         return [str(entry["subject"]) for entry in response if isinstance(entry, dict) and "subject" in entry]
 
     def _parse(self, response: Any) -> RegisteredSchema:
@@ -144,16 +144,16 @@ class SchemaRegistry:
             kind = str(response.get("schemaType") or "AVRO")
             return RegisteredSchema(int(response["id"]), str(response["schema"]), kind, references)
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise self._not_a_registry() from error
+            raise self._not_a_registry_error() from error
 
     def _send(self, path: str, what: str, body: dict[str, str] | None = None, *, absent: Any = ...) -> Any:
         """The JSON of a response; `absent`, if given, where the registry reports that there is no such thing."""
         try:
             response = registry_http.send(registry_http.build_request(self.url, path, body))
         except (OSError, http.client.HTTPException) as error:
-            raise self._unreachable(error) from error
+            raise self._connection_error(error) from error
         except ValueError as error:  # it redirects to an invalid URL
-            raise self._not_a_registry() from error
+            raise self._not_a_registry_error() from error
         if len(response.body) > registry_http.MAX_BYTES:
             raise TooLarge(
                 f"{self} responds with more than {registry_http.MAX_BYTES:,} bytes about {what}",
@@ -163,13 +163,13 @@ class SchemaRegistry:
             code, reason = _reason(response.body, response.reason)
             if response.status == 404 and code in _NOT_FOUND_CODES and absent is not ...:
                 return absent
-            raise self._rejected(response.status, reason, what)
+            raise self._rejection_error(response.status, reason, what)
         try:
             return json.loads(response.body)
         except (ValueError, RecursionError) as error:
-            raise self._not_a_registry() from error
+            raise self._not_a_registry_error() from error
 
-    def _rejected(self, status: int, reason: str, what: str) -> HeadraceError:
+    def _rejection_error(self, status: int, reason: str, what: str) -> HeadraceError:
         if status in _TEMPORARY or status >= 500:
             return RetriableError(f"{self} reports a temporary failure: {status} {reason}")
         if status == 409:
@@ -183,7 +183,7 @@ class SchemaRegistry:
             f"{self} rejects {what}: {status} {reason}", hint="check the URL, with its path, and schema= if it is given"
         )
 
-    def _unreachable(self, error: OSError | http.client.HTTPException) -> HeadraceError:
+    def _connection_error(self, error: OSError | http.client.HTTPException) -> HeadraceError:
         cause = error.reason if isinstance(error, urllib.error.URLError) else error
         if isinstance(cause, ssl.SSLCertVerificationError):
             return ConfigError(
@@ -194,7 +194,7 @@ class SchemaRegistry:
             hint="headrace dev up schema-registry starts one on this machine",
         )
 
-    def _not_a_registry(self) -> ConfigError:
+    def _not_a_registry_error(self) -> ConfigError:
         return ConfigError(
             f"{masked(self.url)} did not return a schema registry response",
             hint="check the URL, with its path if it has one",

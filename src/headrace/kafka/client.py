@@ -61,7 +61,7 @@ class Client:
     ) -> None:
         self.bootstrap = bootstrap
         self.options = options
-        self.tuning = _tuning(options)
+        self.tuning = _tuning_options(options)
         self._errors = ConnectionErrorListener(bootstrap, options)
         self.settings: dict[str, Any] = {
             **connection_settings(bootstrap, options, client_id),
@@ -196,7 +196,7 @@ def _silent_logger() -> logging.Logger:
     return logger
 
 
-def _tuning(options: Mapping[str, str]) -> dict[str, str]:
+def _tuning_options(options: Mapping[str, str]) -> dict[str, str]:
     """The tuning options, without `transactional.id`: a producer with that option must use transactions."""
     tuning = {name: value for name, value in options.items() if not name.startswith(("bootstrap.", *_CONNECTION))}
     tuning.pop("transactional.id", None)

@@ -70,20 +70,20 @@ def parse_properties(text: str) -> dict[str, str]:
         line = raw.lstrip(" \t\f")
         if not line or line[0] in "#!":
             continue
-        while _continued(line):
+        while _is_continued(line):
             line = line[:-1] + next(lines, "").lstrip(" \t\f")
         pair = _PAIR.fullmatch(line)
         assert pair is not None  # it matches any text
-        found[_unescaped(pair[1])] = _unescaped(pair[2])
+        found[_unescape(pair[1])] = _unescape(pair[2])
     return found
 
 
-def _continued(line: str) -> bool:
+def _is_continued(line: str) -> bool:
     """Whether the line ends with an unescaped backslash."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else _ESCAPES.get(m[2], m[2]), text)
 
 

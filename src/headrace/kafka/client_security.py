@@ -98,7 +98,7 @@ def _java_login(options: Mapping[str, str]) -> dict[str, str]:
             )
         return {"sasl.mechanism": mechanism}
     _require_credentials(options)
-    pair = (f'{name}="{_escaped(options[f"sasl.{name}"])}"' for name in ("username", "password"))
+    pair = (f'{name}="{_escape(options[f"sasl.{name}"])}"' for name in ("username", "password"))
     return {"sasl.mechanism": mechanism, "sasl.jaas.config": f"{_LOGIN_MODULES[mechanism]} required {' '.join(pair)};"}
 
 
@@ -140,16 +140,16 @@ def _login(options: Mapping[str, str]) -> dict[str, str]:
             "sasl.jaas.config does not parse: expected a module, a flag, pairs and a semicolon at the end",
             hint="sasl.username and sasl.password are shorter",
         )
-    return {name: _unescaped(value) for name, value in _PAIR.findall(entry[1])}
+    return {name: _unescape(value) for name, value in _PAIR.findall(entry[1])}
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     for character, escape in {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}.items():
         text = text.replace(character, escape)
     return text
 
 
-def _unescaped(value: str) -> str:
+def _unescape(value: str) -> str:
     if value[0] not in "\"'":
         return value
     return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), value[1:-1], flags=re.DOTALL)

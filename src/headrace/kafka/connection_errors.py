@@ -111,17 +111,17 @@ class ConnectionErrorListener:
             return None
         name, message = self._last.name(), self._last.str()
         if name in ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"):
-            return self._login_refused(message)
+            return self._login_error(message)
         if "certificate verify failed" in message:
-            return self._untrusted_certificate(message)
+            return self._certificate_error(message)
         if _CERTIFICATE_REJECTED.search(message):
             return ConfigError(
                 f"Kafka at {self._bootstrap} rejects this client's certificate, or it sent none: {message}",
                 hint="ssl.keystore.location=FILE, with a certificate that the broker trusts",
             )
-        return self._tls_required()
+        return self._tls_error()
 
-    def _login_refused(self, message: str) -> ConfigError:
+    def _login_error(self, message: str) -> ConfigError:
         username = client_security.sasl_username(self._options)
         login = f"the user {username}" if username else "this login"
         mechanism = "mechanism" in message and "handshake" in message
@@ -130,7 +130,7 @@ class ConnectionErrorListener:
             hint="correct the option sasl.mechanism" if mechanism else "correct sasl.username and sasl.password",
         )
 
-    def _untrusted_certificate(self, message: str) -> ConfigError:
+    def _certificate_error(self, message: str) -> ConfigError:
         authorities = client_security.to_librdkafka_config(self._options).get("ssl.ca.location")
         return ConfigError(
             f"the certificate of Kafka at {self._bootstrap} cannot be verified with"
@@ -138,7 +138,7 @@ class ConnectionErrorListener:
             hint="ssl.ca.location=FILE, the PEM of the CA that signed it; the certificate must also name the host",
         )
 
-    def _tls_required(self) -> ConfigError | None:
+    def _tls_error(self) -> ConfigError | None:
         """The error if the listener expects TLS and the options do not use it: it disconnects such clients."""
         protocol = self._options.get("security.protocol", "PLAINTEXT").upper()
         if "SSL" in protocol or self._tls_probed:

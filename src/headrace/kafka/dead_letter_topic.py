@@ -116,7 +116,7 @@ class DeadLetterTopic:
             if error is not None:
                 failures.append((error, message.topic()))
 
-        with self._translate_errors():
+        with self._translating_errors():
             yield producer, on_delivery
         if producer.flush(_SECONDS) or failures:
             raise self._to_headrace_error(*(failures[0] if failures else (KafkaError(KafkaError._TIMED_OUT), None)))
@@ -140,7 +140,7 @@ class DeadLetterTopic:
                     marker: list[Header] = [(_READER, reader), (_DROPPED_UNTIL, str(r.until).encode())]
                     _enqueue(producer, self.topic, reader, b"", marker, on_delivery, r.at.partition)
         ends = [Position(self.topic, r.at.partition, r.until) for r in self._last_read]
-        with closing(self._client.consumer(self._reader)) as consumer, self._translate_errors():
+        with closing(self._client.consumer(self._reader)) as consumer, self._translating_errors():
             consumer.commit(offsets=ends, asynchronous=False)
 
     def _unread(self, consumer: Any) -> list[Range]:
@@ -148,7 +148,7 @@ class DeadLetterTopic:
         admin = Admin(self._client, _SECONDS)
         described = admin.describe_topics([self.topic]).get(self.topic)
         if described is None:
-            raise self._missing(self.topic)
+            raise self._missing_topic_error(self.topic)
         partitions = [TopicPartition(self.topic, partition.id) for partition in described.partitions]
         committed = self._client.committed(consumer, partitions, _SECONDS, f"the group {self._reader}") or {}
         first = admin.offsets(dict.fromkeys(partitions, "earliest"), committed=False)
@@ -179,7 +179,7 @@ class DeadLetterTopic:
     def _messages(self, consumer: Any, unread: Range) -> Iterator[Message]:
         position = Position(self.topic, unread.at.partition, unread.start)
         offset, last_received = unread.start, time.monotonic()
-        with self._translate_errors():
+        with self._translating_errors():
             consumer.assign([position])
             while offset < unread.until:
                 message = consumer.poll(1.0)
@@ -200,7 +200,7 @@ class DeadLetterTopic:
                     yield message
 
     @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
+    def _translating_errors(self) -> Iterator[None]:
         try:
             yield
         except KafkaException as error:
@@ -209,7 +209,7 @@ class DeadLetterTopic:
     def _to_headrace_error(self, error: KafkaError, topic: str | None = None) -> HeadraceError:
         topic = topic or self.topic
         if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-            return self._missing(topic)
+            return self._missing_topic_error(topic)
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return ConfigError(
                 f"a record is larger than topic {topic} on {self._client.bootstrap} allows: {error.str()}",
@@ -217,7 +217,7 @@ class DeadLetterTopic:
             )
         return self._client.to_headrace_error(error, f"the dead letters in topic {topic}")
 
-    def _missing(self, topic: str) -> ConfigError:
+    def _missing_topic_error(self, topic: str) -> ConfigError:
         return ConfigError(f"there is no topic {topic} on {self._client.bootstrap}", hint="create it first")
 
 

@@ -50,8 +50,8 @@ class FencedOffsetGroup:
     this producer can commit. `token` is a new object after each claim and each commit; None without a claim.
 
     `placeholders` maps topics of another cluster. If tasks commit offsets, `writers` returns the transactional id of
-    the task that commits a partition: see `fence_task_producers`. `producing` are settings of producers that also send
-    records.
+    the task that commits a partition: see `fence_task_producers`. `producer_settings` are for producers that also
+    send records.
 
     A consumer that never joins the group reads the offsets: see `Client.committed`.
     """
@@ -68,7 +68,7 @@ class FencedOffsetGroup:
         self.name = name
         self._placeholders = placeholders or PlaceholderTopics("")
         self._writers = writers
-        self.producing: Mapping[str, Any] = {}
+        self.producer_settings: Mapping[str, Any] = {}
         self.token: object | None = None
         self._what = f"the group {name}"
         # The pause between two requests for an offset that an open transaction has not committed yet.
@@ -265,7 +265,9 @@ class FencedOffsetGroup:
         return True
 
     def _init_producer(self, transactional_id: str) -> Any:
-        return init_transactions(self._client.producer({**self.producing, "transactional.id": transactional_id}))
+        return init_transactions(
+            self._client.producer({**self.producer_settings, "transactional.id": transactional_id})
+        )
 
     def _call_with_timeout(self, step: Callable[[], Any]) -> Any:
         try:

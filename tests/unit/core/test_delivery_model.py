@@ -145,7 +145,7 @@ class FannedOutWithOffsets(KeyedByNumber):
     def ask_kept(self, batch):
         """Whether it has the batch. Its offsets follow where those of the pipeline were moved."""
         store = self.kept()
-        there = fanout._has(store, batch)
+        there = fanout._has_batch(store, batch)
         self.keep(store)
         return there
 

@@ -102,7 +102,7 @@ def test_a_task_of_a_kafka_sink_commits_only_what_it_read_from_the_planned_topic
         Range(TopicPartition("clicks", 0), 0, 3), "clicks", before, after, f"writer {recreated}"
     )
     client = Mock(**{"producer.return_value": producer, "consumer.return_value": consumer})
-    task = kafka_tasks.TransactionalProduceTask(Mock(client=client, producing={}), "group", (part,), unchanged)
+    task = kafka_tasks.TransactionalProduceTask(Mock(client=client, producer_settings={}), "group", (part,), unchanged)
     report = tasks.report_of(task, iter(["rows"]))
     if recreated:
         assert report.error[0] == TopicRecreated.__name__

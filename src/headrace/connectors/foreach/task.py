@@ -38,7 +38,7 @@ class UserFunctions:
     close: Callable[[Any], object] | None
 
     @contextmanager
-    def opened(self) -> Iterator[Callable[[Any], object]]:
+    def bind(self) -> Iterator[Callable[[Any], object]]:
         """`fn` as a function of one argument; its resource, if it has one, is bound."""
         if self.open is None:
             yield self.fn
@@ -66,7 +66,7 @@ class Task:
     def __call__(self, batches: Iterator[Any]) -> Report:
         rejected = RejectedRows(self.sink, self.limit)
         try:
-            with self.calls.opened() as fn:
+            with self.calls.bind() as fn:
                 if self.per == "partition":
                     count = self._call_per_partition(fn, batches, rejected)
                 elif self.once is None:

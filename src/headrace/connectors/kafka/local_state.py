@@ -69,8 +69,8 @@ class LocalGroupState:
         self._known = self._read()
         for topic, known in now.items():
             before = self._known.get(topic)
-            kept = before.partitions if before and before.id == known.id else frozenset()
-            self._known[topic] = KnownTopic(known.id, known.partitions | kept)
+            earlier = before.partitions if before and before.id == known.id else frozenset()
+            self._known[topic] = KnownTopic(known.id, known.partitions | earlier)
         self._write()
 
     def _covers(self, topic: str, now: KnownTopic) -> bool:

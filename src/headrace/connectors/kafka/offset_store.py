@@ -243,10 +243,10 @@ class Kafka(OffsetStore):
                 offsets |= {TopicPartition(topic, p): 0 for p in partitions & existing[topic].partitions}
                 topic_ids[topic] = old_id
         if forgotten:
-            raise self._offsets_lost(forgotten)
+            raise self._offsets_lost_error(forgotten)
         return replace(state, progress=replace(state.progress, offsets=offsets, topic_ids=topic_ids))
 
-    def _offsets_lost(self, partitions: Sequence[TopicPartition]) -> DataLoss:
+    def _offsets_lost_error(self, partitions: Sequence[TopicPartition]) -> DataLoss:
         named = ", ".join(str(at) for at in partitions[:5]) + (" …" if len(partitions) > 5 else "")
         return DataLoss(
             f"the group {self._opened.name} had offsets of {counted(len(partitions), 'partition')} that Kafka at"

@@ -34,7 +34,7 @@ class TopicTarget:
 
     sink: str
     client: Client
-    producing: Mapping[str, Any] = field(repr=False)
+    producer_settings: Mapping[str, Any] = field(repr=False)
     topic: str | None = None
     limits: TopicLimits | None = None
     new: NewTopics | None = None
@@ -43,7 +43,7 @@ class TopicTarget:
     @property
     def seconds(self) -> float:
         """The transaction timeout in seconds."""
-        return int(self.producing["transaction.timeout.ms"]) / 1000
+        return int(self.producer_settings["transaction.timeout.ms"]) / 1000
 
     @property
     def _topic_rules(self) -> tuple[object, ...]:
@@ -70,7 +70,7 @@ class TopicTarget:
     def limits_for(self, topic: str) -> TopicLimits | None:
         if topic == self.topic:
             return self.limits
-        limits, batch_size = self.topics.limits(topic), int(self.producing["batch.size"])
+        limits, batch_size = self.topics.limits(topic), int(self.producer_settings["batch.size"])
         if limits is not None and limits.max_bytes < batch_size:
             raise ConfigError(
                 f"{topic} accepts {limits.max_bytes:,} bytes at once, got batch.size={batch_size}",

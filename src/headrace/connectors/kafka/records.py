@@ -52,10 +52,10 @@ class RecordMapping:
             value = sql.when(sql.coalesce(sql.col(f"{METADATA}.tombstone"), sql.lit(False)), None).otherwise(value)
         parts: dict[str, Column] = {}
         if self.topic_column is not None:
-            parts[TOPIC] = _typed(rows, self.topic_column, "string")
+            parts[TOPIC] = _column_of_type(rows, self.topic_column, "string")
         if self.partition is not None:
             # As BIGINT, so that a number out of range is not truncated to a valid partition.
-            parts[PARTITION] = _typed(rows, self.partition, "int").cast("bigint")
+            parts[PARTITION] = _column_of_type(rows, self.partition, "int").cast("bigint")
         if self.key is not None:
             parts[KEY] = _bytes(rows, self.key)
         if self.headers is not None:
@@ -122,7 +122,7 @@ def _type(rows: DataFrame, name: str) -> str:
         raise ConfigError(f"the rows have no field {name}", hint=f"rows: {rows.schema.simpleString()}") from error
 
 
-def _typed(rows: DataFrame, name: str, expected: str) -> Column:
+def _column_of_type(rows: DataFrame, name: str, expected: str) -> Column:
     found = _type(rows, name)
     if found != expected and not (expected == "int" and found in ("tinyint", "smallint", "bigint")):
         raise ConfigError(

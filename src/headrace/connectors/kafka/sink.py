@@ -244,7 +244,9 @@ class Kafka(RowRejectingSink, TransactionalSink):
         offsets = self._offsets
         if limits is not None and "batch.size" not in offsets.options:
             offsets.limit_batch_size(min(_BATCH_BYTES, limits.max_bytes))
-        return TopicTarget(repr(self), offsets.client, offsets.producing, topic, limits, self._new, self._allowed)
+        return TopicTarget(
+            repr(self), offsets.client, offsets.producer_settings, topic, limits, self._new, self._allowed
+        )
 
 
 def _without(records: Any, rows: list[int]) -> Any:

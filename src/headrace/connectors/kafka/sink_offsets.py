@@ -76,13 +76,13 @@ class SinkOffsets(Kafka):
         return Client(self.bootstrap, self.options)
 
     @property
-    def producing(self) -> Mapping[str, Any]:
+    def producer_settings(self) -> Mapping[str, Any]:
         """The settings of a producer in addition to those of the connection."""
-        return self._opened.producing
+        return self._opened.producer_settings
 
     def limit_batch_size(self, max_bytes: int) -> None:
         """Limit the size of a producer's batches: brokers refuse one that is larger than the topic allows."""
-        self._opened.producing = {**self.producing, "batch.size": max_bytes}
+        self._opened.producer_settings = {**self.producer_settings, "batch.size": max_bytes}
         self._opened.release()  # its producer has the old batch.size
 
     def cluster_id(self) -> str:
@@ -96,7 +96,7 @@ class SinkOffsets(Kafka):
     def open(self, pipeline: str) -> Self:
         super().open(pipeline)
         self._registered = None
-        self._opened.producing = {**_DEFAULTS, "transaction.timeout.ms": self._timeout(), **self.options}
+        self._opened.producer_settings = {**_DEFAULTS, "transaction.timeout.ms": self._timeout(), **self.options}
         return self
 
     def set_lease(self, run: RunLease | None, check: Callable[[RunLease | None], None] = lambda lease: None) -> None:
@@ -143,7 +143,7 @@ class SinkOffsets(Kafka):
         except BaseException as error:
             self._tasks_may_run = True  # other tasks may still be running
             if is_raised_on_worker(error, Fenced):
-                raise self._fenced(batch) from error
+                raise self._fenced_error(batch) from error
             raise
         self._known |= {r.at for r in batch.ranges}
         reach("kafka: partitions written")
@@ -155,7 +155,7 @@ class SinkOffsets(Kafka):
             self._opened.claim()
             planned = self.plan(batch)
             if not self._opened.commit(planned.writes, produce):
-                raise self._fenced(batch)
+                raise self._fenced_error(batch)
             self._known |= planned.writes.keys()
             self._local_state.remember(planned.progress)
 
@@ -177,7 +177,7 @@ class SinkOffsets(Kafka):
             )
         return state, entries
 
-    def _fenced(self, batch: Batch) -> HeadraceError:
+    def _fenced_error(self, batch: Batch) -> HeadraceError:
         """The error for a fenced producer: OffsetConflict if another run fenced it; RetriableError if another attempt
         of the task did, or if the transaction timed out or was aborted manually."""
         self._tasks_may_run = True

@@ -137,7 +137,7 @@ class TransactionalProduceTask:
         return False
 
     def _producer(self, write: PartitionWrite) -> Any:
-        settings = {**self.target.producing, "transactional.id": write.transactional_id}
+        settings = {**self.target.producer_settings, "transactional.id": write.transactional_id}
         return call_with_timeout(lambda: init_transactions(self.target.client.producer(settings)), PATIENCE)
 
     def _consumer(self) -> Any:

@@ -42,7 +42,7 @@ class RedisEffectLogClient:
             return set()
         with self._translating_errors():
             found = self.client.mget([self.prefix + message for message in messages])
-        return {message for message, there in zip(messages, found, strict=True) if there is not None}
+        return {message for message, mark in zip(messages, found, strict=True) if mark is not None}
 
     def mark(self, message: str) -> bool:
         with self._translating_errors():

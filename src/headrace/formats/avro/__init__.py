@@ -63,12 +63,12 @@ class Avro(Format):
             raise ConfigError("Avro(subject=…) needs registry=", hint=_EXAMPLE)
         if self.subject is not None and not self.subject:
             raise ConfigError("Avro(subject='') is empty", hint='subject="clicks-value"')
-        if self.name is not None and not avro_schema.allowed(self.name):
+        if self.name is not None and not avro_schema.is_valid_name(self.name):
             raise ConfigError(
                 f"name={self.name!r} is not a valid name of an Avro record",
                 hint=f"name={avro_schema.nearest_name(self.name)!r}",
             )
-        if self.namespace is not None and not all(map(avro_schema.allowed, self.namespace.split("."))):
+        if self.namespace is not None and not all(map(avro_schema.is_valid_name, self.namespace.split("."))):
             raise ConfigError(
                 f"namespace={self.namespace!r} is not a valid namespace of Avro", hint='namespace="com.example"'
             )

@@ -86,7 +86,8 @@ def _logical_type_mismatches(reader: Any, writer: Any, path: str, compared: set[
         read, written_type = _logical_type(reader), _logical_type(writer)
         # A schema without a logical type matches any.
         if read is not None and written_type is not None and not _is_readable_as(read, written_type):
-            yield f"another logical type at {path or '/'}: {_shown(written_type)} is written, {_shown(read)} is read"
+            difference = f"{_format_type(written_type)} is written, {_format_type(read)} is read"
+            yield f"another logical type at {path or '/'}: {difference}"
 
 
 _WIDER = {
@@ -119,7 +120,7 @@ def _is_readable_as(read: tuple[str, int, int], written: tuple[str, int, int]) -
     return read[0] == written[0] and read[1] >= written[1] and read[2] == written[2]
 
 
-def _shown(logical_type: tuple[str, int, int]) -> str:
+def _format_type(logical_type: tuple[str, int, int]) -> str:
     name, precision, scale = logical_type
     return f"{name}({precision},{scale})" if name == "decimal" else name
 

@@ -91,7 +91,7 @@ class _Writers:
 
 def _record(fields: list[tuple[Mapping[str, Any], Write]], value: Any) -> bytes:
     if not isinstance(value, dict):
-        raise ValueError(f"expected an object, got {_shown(value)}")
+        raise ValueError(f"expected an object, got {_shorten(value)}")
     if unknown := sorted(set(value) - {field["name"] for field, _ in fields}):
         raise ValueError(f"the schema has no field {unknown[0]}")
     encoded = []
@@ -112,12 +112,12 @@ def _union(branches: list[tuple[Write, Any]], value: Any) -> bytes:
             return _number("long", number) + write(value)
         except ValueError:
             continue
-    raise ValueError(f"expected one of {json.dumps([branch for _, branch in branches])}, got {_shown(value)}")
+    raise ValueError(f"expected one of {json.dumps([branch for _, branch in branches])}, got {_shorten(value)}")
 
 
 def _number(kind: str, value: Any) -> bytes:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"expected {kind}, got {_shown(value)}")
+        raise ValueError(f"expected {kind}, got {_shorten(value)}")
     if not -_BOUNDS[kind] <= value < _BOUNDS[kind]:
         raise ValueError(f"{value} does not fit {kind}")
     return encode_zigzag(value)
@@ -135,7 +135,7 @@ def _time(kind: str, logical: str, value: Any) -> bytes:
 
 def _real(layout: str, value: Any) -> bytes:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"expected a number, got {_shown(value)}")
+        raise ValueError(f"expected a number, got {_shorten(value)}")
     try:
         return struct.pack(layout, value)
     except OverflowError as error:
@@ -144,18 +144,18 @@ def _real(layout: str, value: Any) -> bytes:
 
 def _text(value: Any) -> bytes:
     if not isinstance(value, str):
-        raise ValueError(f"expected a string, got {_shown(value)}")
-    return _sized(value.encode())
+        raise ValueError(f"expected a string, got {_shorten(value)}")
+    return _with_length(value.encode())
 
 
 def _raw(value: Any) -> bytes:
     """As in Avro's JSON encoding: each character is a byte."""
     if not isinstance(value, str):
-        raise ValueError(f"expected a string of bytes, got {_shown(value)}")
+        raise ValueError(f"expected a string of bytes, got {_shorten(value)}")
     return value.encode("latin-1")
 
 
-def _sized(raw: bytes) -> bytes:
+def _with_length(raw: bytes) -> bytes:
     return _number("long", len(raw)) + raw
 
 
@@ -168,19 +168,19 @@ def _fixed(size: int, value: Any) -> bytes:
 
 def _enum(symbols: list[str], value: Any) -> bytes:
     if value not in symbols:
-        raise ValueError(f"expected one of {', '.join(symbols)}, got {_shown(value)}")
+        raise ValueError(f"expected one of {', '.join(symbols)}, got {_shorten(value)}")
     return _number("int", symbols.index(value))
 
 
 def _array(write: Write, value: Any) -> bytes:
     if not isinstance(value, list):
-        raise ValueError(f"expected an array, got {_shown(value)}")
+        raise ValueError(f"expected an array, got {_shorten(value)}")
     return _block(len(value), b"".join(write(item) for item in value))
 
 
 def _map(write: Write, value: Any) -> bytes:
     if not isinstance(value, dict):
-        raise ValueError(f"expected an object, got {_shown(value)}")
+        raise ValueError(f"expected an object, got {_shorten(value)}")
     return _block(len(value), b"".join(_text(name) + write(item) for name, item in value.items()))
 
 
@@ -190,13 +190,13 @@ def _block(count: int, items: bytes) -> bytes:
 
 def _exactly(kinds: dict[Any, bytes], what: str, value: Any) -> bytes:
     if value is None or isinstance(value, bool):
-        for known, made in kinds.items():
+        for known, encoded in kinds.items():
             if value is known:
-                return made
-    raise ValueError(f"expected {what}, got {_shown(value)}")
+                return encoded
+    raise ValueError(f"expected {what}, got {_shorten(value)}")
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:60]}…"
 
@@ -209,5 +209,5 @@ _SIMPLE: dict[str, Write] = {
     "float": partial(_real, "<f"),
     "double": partial(_real, "<d"),
     "string": _text,
-    "bytes": lambda value: _sized(_raw(value)),
+    "bytes": lambda value: _with_length(_raw(value)),
 }

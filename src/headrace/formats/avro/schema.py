@@ -84,7 +84,7 @@ def record(columns: Mapping[str, Any], name: str, namespace: str | None = None) 
     return _record([(column, kind, column) for column, kind in columns.items()], name, namespace)
 
 
-def allowed(name: str) -> bool:
+def is_valid_name(name: str) -> bool:
     """Whether this is a valid name of a record or a field in Avro."""
     return _NAME.fullmatch(name) is not None
 
@@ -92,7 +92,7 @@ def allowed(name: str) -> bool:
 def nearest_name(text: str) -> str:
     """The valid name that is nearest to `text`."""
     near = re.sub(r"[^A-Za-z0-9_]", "_", text)
-    return near if allowed(near) else f"_{near}"
+    return near if is_valid_name(near) else f"_{near}"
 
 
 def _record(fields: list[tuple[str, Any, str]], name: str, namespace: str | None) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _record(fields: list[tuple[str, Any, str]], name: str, namespace: str | None
     if namespace:
         described["namespace"] = namespace
     described["fields"] = [
-        {"name": _checked(field, path), "type": _nullable(_type(kind, field, within, path)), "default": None}
+        {"name": _check_name(field, path), "type": _nullable(_type(kind, field, within, path)), "default": None}
         for field, kind, path in fields
     ]
     return described
@@ -128,11 +128,11 @@ def _type(kind: Any, name: str, namespace: str, path: str) -> Any:
             return {"type": "map", "values": _nullable(_type(value, name, namespace, path))}
         case {"type": "map", "keyType": key}:
             raise ConfigError(
-                f"the column {path} is a map with keys of {_shown(key)}; Avro allows only text",
+                f"the column {path} is a map with keys of {_type_name(key)}; Avro allows only text",
                 hint=f"transform_keys({path}, (k, v) -> CAST(k AS STRING)) in the transform",
             )
     raise ConfigError(
-        f"the column {path} is {_shown(kind)}, which Avro does not support",
+        f"the column {path} is {_type_name(kind)}, which Avro does not support",
         hint=f"CAST({path} AS STRING) in the transform",
     )
 
@@ -141,8 +141,8 @@ def _nullable(kind: Any) -> list[Any]:
     return ["null", kind]
 
 
-def _checked(field: str, path: str) -> str:
-    if not allowed(field):
+def _check_name(field: str, path: str) -> str:
+    if not is_valid_name(field):
         raise ConfigError(
             f"the column {path!r} has no valid Avro name: expected letters, digits and _, without a digit first",
             hint=f"rename it in the transform: {nearest_name(field)}",
@@ -150,5 +150,5 @@ def _checked(field: str, path: str) -> str:
     return field
 
 
-def _shown(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     return str(kind["type"] if isinstance(kind, dict) else kind)

@@ -42,9 +42,9 @@ class PlainAvro(Decoding):
 
     def _read(self, source: str, writer: str, head: int) -> str:
         """Avro skips `head` bytes before the value: cutting them off in SQL would copy the rest."""
-        options = f"map('mode', 'PERMISSIVE', 'avroSchema', {literal(_framed(self._reader))})"
+        options = f"map('mode', 'PERMISSIVE', 'avroSchema', {literal(_frame(self._reader))})"
         return (
-            f"from_avro(concat({source}, X'{encode_zigzag(_END).hex()}'), {literal(_framed(writer, head))}, {options})"
+            f"from_avro(concat({source}, X'{encode_zigzag(_END).hex()}'), {literal(_frame(writer, head))}, {options})"
         )
 
     def _has_invalid_text(self, decoded: str) -> str | None:
@@ -68,7 +68,7 @@ class PlainAvro(Decoding):
         return f"WHEN {source} IS NULL THEN NULL WHEN {decoded}.{_END_FIELD} = {_END} THEN {inside}"
 
 
-def _framed(schema: str, head: int = 0) -> str:
+def _frame(schema: str, head: int = 0) -> str:
     """A record schema: `head` bytes, then the fields of `schema` or its single value, then _END."""
     given = json.loads(schema)
     fields = _fields(schema)

@@ -111,7 +111,7 @@ def _type_check(kind: Any) -> Callable[[Any], None]:
     return call
 
 
-def _checked(kind: Any, read: Read) -> Read:
+def _with_type_check(kind: Any, read: Read) -> Read:
     check = _type_check(kind)
 
     def call(value: Any) -> Any:
@@ -129,12 +129,12 @@ def _value_reader(field: Any) -> Read:
             return lambda number: names.get(number, str(number))
         return Decimal if type_of(field) in WIDE else _unchanged
     if message.full_name == TIMESTAMP:
-        return _checked(message, lambda value: value.ToDatetime(tzinfo=UTC))
+        return _with_type_check(message, lambda value: value.ToDatetime(tzinfo=UTC))
     if is_wrapper(message):
         inner = _value_reader(message.fields_by_name["value"])
-        return _checked(message, lambda value: inner(value.value))
+        return _with_type_check(message, lambda value: inner(value.value))
     reads = [(inner.name, _reader(inner)) for inner in message.fields]
-    return _checked(message, lambda value: {name: read(value) for name, read in reads})
+    return _with_type_check(message, lambda value: {name: read(value) for name, read in reads})
 
 
 def _fill_message(message: Any, row: Mapping[str, Any] | None, kind: Any) -> Any:

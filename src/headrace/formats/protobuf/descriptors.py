@@ -69,13 +69,13 @@ def _add(pool: Any, file: Any, files: Mapping[str, Any]) -> None:
         pass
     for needed in file.dependency:
         if needed not in files and needed.startswith("google/protobuf/"):
-            files = {**files, needed: _shipped(needed)}
+            files = {**files, needed: _library_file(needed)}
         if needed in files:
             _add(pool, files[needed], files)
     pool.AddSerializedFile(file.SerializeToString())
 
 
-def _shipped(name: str) -> Any:
+def _library_file(name: str) -> Any:
     module = library(name.removeprefix("google/protobuf/").removesuffix(".proto").replace("/", ".") + "_pb2")
     return library("descriptor_pb2").FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
 
