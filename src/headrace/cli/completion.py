@@ -117,7 +117,7 @@ def servers(ctx: typer.Context) -> Iterable[str]:
 
 
 def pipelines(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Files that may hold a pipeline, and directories on the way to them; after `app.py:` the pipelines in it."""
+    """Files that may contain a pipeline, and directories on the way to them; after `app.py:` the pipelines in it."""
     try:
         file, colon, name = incomplete.partition(":")
         if colon:

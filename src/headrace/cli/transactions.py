@@ -110,5 +110,5 @@ def _open_admin(bootstrap: str, option: list[str] | None, file: Path | None) -> 
     from headrace.tools.transactions import open_transactions
 
     options = kafka_options(option, file)
-    with progress() as say, open_transactions(bootstrap, options, say) as transactions:
+    with progress() as show, open_transactions(bootstrap, options, show) as transactions:
         yield transactions

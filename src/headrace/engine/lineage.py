@@ -118,7 +118,7 @@ class _Walk:
     def _propagate_to_all(self, plan: Any) -> None:
         inputs = (attribute for child in _items(plan.children()) for attribute in _items(child.output()))
         reason = next(
-            (found for attribute in inputs if (found := self.volatile.get(attribute.exprId().id())) is not None), None
+            (known for attribute in inputs if (known := self.volatile.get(attribute.exprId().id())) is not None), None
         )
         if reason is not None:
             self.volatile.update({attribute.exprId().id(): reason for attribute in _items(plan.output())})

@@ -179,6 +179,9 @@ class EndTimes:
     def __init__(self) -> None:
         self._observed: deque[tuple[float, int]] = deque(maxlen=_HISTORY)
 
+    def __len__(self) -> int:
+        return len(self._observed)
+
     def add(self, time: float, end: int) -> None:
         if len(self._observed) > 1 and time - self._observed[-2][0] < _MIN_INTERVAL:
             self._observed.pop()

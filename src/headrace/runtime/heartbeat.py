@@ -131,13 +131,13 @@ def refuse_second(pipeline: str, store: OffsetStore) -> None:
     """
     try:
         with store:
-            found = store.lease() if store.open_for_reading(pipeline) is None else None
+            lease = store.lease() if store.open_for_reading(pipeline) is None else None
     except OffsetConflict:
         raise
     except Exception:
         return
-    if found is not None and liveness(found) == "alive":
-        raise running(pipeline, found)
+    if lease is not None and liveness(lease) == "alive":
+        raise running(pipeline, lease)
 
 
 class RunPresence:
@@ -174,39 +174,39 @@ class RunPresence:
         reported: RunLease | None = None
         since = timeout = 0.0
         while True:
-            found = store.lease()
-            if found is None or self.run.is_same_run(found) or self._may_replace(found):
-                self._replaced = found
+            lease = store.lease()
+            if lease is None or self.run.is_same_run(lease) or self._may_replace(lease):
+                self._replaced = lease
                 return True
-            beating = watched is not None and watched.is_same_run(found) and watched.beat != found.beat
-            state = "alive" if beating else liveness(found)
+            beating = watched is not None and watched.is_same_run(lease) and watched.beat != lease.beat
+            state = "alive" if beating else liveness(lease)
             if state == "alive" and self._rival != "standby":
-                raise running(self._pipeline, found)
-            if beating or watched is None or not watched.is_same_run(found):
-                watched, since, timeout = found, time.monotonic(), seconds_to_wait(found, time.time())
+                raise running(self._pipeline, lease)
+            if beating or watched is None or not watched.is_same_run(lease):
+                watched, since, timeout = lease, time.monotonic(), seconds_to_wait(lease, time.time())
             if state == "dead" or (state == "unknown" and time.monotonic() - since >= timeout):
-                self._replaced = found
+                self._replaced = lease
                 return True
-            if reported is None or not reported.is_same_run(found):
-                reported = found
-                self._report(found, state, timeout)
+            if reported is None or not reported.is_same_run(lease):
+                reported = lease
+                self._report(lease, state, timeout)
             if self._wait(_POLL_INTERVAL):
                 return False
 
-    def _may_replace(self, found: RunLease) -> bool:
+    def _may_replace(self, lease: RunLease) -> bool:
         if self.holds_lease:
-            raise OffsetConflict(f"{found} has taken over {self._pipeline}", hint="let one of them finish, or stop it")
-        if self._rival == "take-over" and liveness(found) != "dead":
-            self._observe(events.Noted(f"taking over from {found}: it stops at its next batch"))
+            raise OffsetConflict(f"{lease} has taken over {self._pipeline}", hint="let one of them finish, or stop it")
+        if self._rival == "take-over" and liveness(lease) != "dead":
+            self._observe(events.Noted(f"taking over from {lease}: it stops at its next batch"))
         return self._rival == "take-over"
 
-    def _report(self, found: RunLease, state: str, timeout: float) -> None:
+    def _report(self, lease: RunLease, state: str, timeout: float) -> None:
         if state == "alive":
-            self._observe(events.Noted(f"standby: {found} is running; this run begins when that one has ended"))
+            self._observe(events.Noted(f"standby: {lease} is running; this run begins when that one has ended"))
         else:
             self._observe(
                 events.Noted(
-                    f"{found} may still be running, and its process cannot be checked from here: waiting up to"
+                    f"{lease} may still be running, and its process cannot be checked from here: waiting up to"
                     f" {timeout:.0f} s for a heartbeat, then taking over"
                 )
             )
@@ -214,14 +214,14 @@ class RunPresence:
     def acquire(self, store: OffsetStore) -> None:
         """Take the lease, unless another run has taken it since `admit`, and start the heartbeats."""
 
-        def allow(found: RunLease | None) -> None:
+        def allow(lease: RunLease | None) -> None:
             allowed = (
-                found is None
-                or self.run.is_same_run(found)
-                or (self._replaced is not None and self._replaced.is_same_run(found))
+                lease is None
+                or self.run.is_same_run(lease)
+                or (self._replaced is not None and self._replaced.is_same_run(lease))
             )
-            if found is not None and not allowed:
-                raise running(self._pipeline, found)
+            if lease is not None and not allowed:
+                raise running(self._pipeline, lease)
 
         _local_runs.add((self.run.pid, self.run.started))
         self.run = replace(self.run, beat=time.time())

@@ -24,17 +24,17 @@ def reserve(pipeline: str, resources: Iterable[Resource]) -> Iterator[None]:
 
     OffsetConflict if another run of `pipeline` uses one of them, ConfigError if a run of another pipeline does.
     """
-    wanted = {id(resource): resource for resource in resources}
+    reserved = {id(resource): resource for resource in resources}
     with _LOCK:
-        for key, resource in wanted.items():
+        for key, resource in reserved.items():
             if key in _USERS:
                 raise _conflict(pipeline, resource, _USERS[key][1])
-        _USERS.update({key: (resource, pipeline) for key, resource in wanted.items()})
+        _USERS.update({key: (resource, pipeline) for key, resource in reserved.items()})
     try:
         yield
     finally:
         with _LOCK:
-            for key in wanted:
+            for key in reserved:
                 del _USERS[key]
 
 

@@ -26,11 +26,11 @@ def sink_kinds() -> dict[str, Callable[..., Sink]]:
     return _kinds(sinks, Sink, "headrace.sinks")
 
 
-def store_at(place: str, options: Mapping[str, str] | None = None) -> OffsetStore:
+def store_at(address: str, options: Mapping[str, str] | None = None) -> OffsetStore:
     """The store of a command-line argument: `sqlite:offsets.db`, `postgresql://…`, `redis://…`, `kafka:host:9092`,
     `zookeeper:host:2181`, `cassandra:host:9042/keyspace`. `options` are Kafka settings, for offsets in Kafka."""
     kinds = store_kinds()
-    scheme, colon, rest = place.partition(":")
+    scheme, colon, rest = address.partition(":")
     name = {"postgresql": "postgres", "rediss": "redis", "unix": "redis"}.get(scheme, scheme).lower()
     if not colon or not rest or name not in kinds:
         raise ConfigError(
@@ -38,20 +38,20 @@ def store_at(place: str, options: Mapping[str, str] | None = None) -> OffsetStor
             hint=did_you_mean(scheme, kinds) or "--store sqlite:offsets.db",
         )
     if rest.startswith("//"):
-        return kinds[name](place)
+        return kinds[name](address)
     if name == "cassandra":
         hosts, slash, keyspace = rest.rpartition("/")
         if not slash:
-            raise ConfigError(f"{place}: a keyspace is needed", hint="--store cassandra:127.0.0.1:9042/app")
+            raise ConfigError(f"{address}: a keyspace is needed", hint="--store cassandra:127.0.0.1:9042/app")
         return kinds[name](hosts, keyspace=keyspace)
     return kinds[name](rest, options=options) if name == "kafka" and options else kinds[name](rest)
 
 
 def _kinds(module: Any, kind: type[Any], group: str) -> dict[str, Callable[..., Any]]:
-    ours = (getattr(module, name) for name in module.__all__)
+    exported = (getattr(module, name) for name in module.__all__)
     found: dict[str, Callable[..., Any]] = {
         cls.__name__.lower(): cls
-        for cls in ours
+        for cls in exported
         if isinstance(cls, type) and issubclass(cls, kind) and not inspect.isabstract(cls)
     }
     for point in entry_points(group=group):

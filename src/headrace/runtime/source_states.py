@@ -34,7 +34,7 @@ class ClusterMetadata(Protocol):
     def at_time(self, partitions: Iterable[TopicPartition], time: datetime) -> dict[TopicPartition, int]: ...
 
     def lookup_times(
-        self, asked: Sequence[Mapping[TopicPartition, float]], timeout: float
+        self, requests: Sequence[Mapping[TopicPartition, float]], timeout: float
     ) -> list[dict[TopicPartition, tuple[int, float]]]: ...
 
     def close(self) -> None: ...
@@ -82,7 +82,8 @@ class SourceState:
         for at in start if isinstance(start, Mapping) else ():
             if at.topic not in logs or at not in logs[at.topic].ends:
                 raise ConfigError(
-                    f"start: {at} is not read: {self.source.subscription}", hint="correct start={…}, or what is read"
+                    f"start: {at} is not read: {self.source.subscription}",
+                    hint="correct start={…}, or read this partition",
                 )
 
 
@@ -111,9 +112,9 @@ class SourceStates:
 
     def describe(self) -> list[tuple[SourceState, dict[str, TopicLog]]]:
         """The logs of each source; ConfigError if two sources read the same topic, as they would share its offsets."""
-        found = [(state, state.cluster.logs(state.source.subscription)) for state in self._states]
+        logs_by_source = [(state, state.cluster.logs(state.source.subscription)) for state in self._states]
         seen: dict[str, SourceState] = {}
-        for state, logs in found:
+        for state, logs in logs_by_source:
             for topic in logs:
                 if topic in seen:
                     raise ConfigError(
@@ -121,7 +122,7 @@ class SourceStates:
                         hint='a pattern that leaves it out; or name the clusters: hr.Kafka(…, cluster="east")',
                     )
                 seen[topic] = state
-        return found
+        return logs_by_source
 
     def poll_ends(self) -> None:
         for state in self._states:

@@ -22,12 +22,12 @@ def count_undecided(admin: AdminClient, topic: str) -> int:
     partitions = [TopicPartition(topic, number) for number in admin.list_topics(topic).topics[topic].partitions]
 
     def ends(isolation: Any) -> int:
-        asked = admin.list_offsets({at: latest() for at in partitions}, isolation_level=isolation)
-        return sum(future.result().offset for future in asked.values())
+        futures = admin.list_offsets({at: latest() for at in partitions}, isolation_level=isolation)
+        return sum(future.result().offset for future in futures.values())
 
     # Request the larger end first: transactions that end in between can then only make the result too small.
-    every = ends(IsolationLevel.READ_UNCOMMITTED)
-    return max(0, every - ends(IsolationLevel.READ_COMMITTED))
+    uncommitted_end = ends(IsolationLevel.READ_UNCOMMITTED)
+    return max(0, uncommitted_end - ends(IsolationLevel.READ_COMMITTED))
 
 
 def read_committed(

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 _NEEDED_BY_EVERY_RUN = ("pyspark.sql", "pyspark.testing", "pyarrow.compute", "confluent_kafka.admin", "duckdb")
 
 
-def main(words: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("target")
     arguments.add_argument("--die", action="store_true", help="die at the first point that is not spared")
     arguments.add_argument("--spare", action="append", default=[], metavar="POINT")
     arguments.add_argument("--die-at", type=int, default=0, metavar="N", help="die at the N-th point met")
-    given = arguments.parse_args(words)
+    given = arguments.parse_args(argv)
     met = 0
 
     def hook(point: str) -> None:

@@ -139,12 +139,12 @@ class FakeCluster:
         return {at: self.offsets_by_time[at] for at in partitions if at in self.offsets_by_time}
 
     def lookup_times(
-        self, asked: Sequence[Mapping[TopicPartition, float]], timeout: float
+        self, requests: Sequence[Mapping[TopicPartition, float]], timeout: float
     ) -> list[dict[TopicPartition, tuple[int, float]]]:
         """Look up times in `offsets_by_time`; the timestamp of each record is the requested time."""
         self._request()
         known = self.offsets_by_time
-        return [{at: (known[at], time) for at, time in times.items() if at in known} for times in asked]
+        return [{at: (known[at], time) for at, time in times.items() if at in known} for times in requests]
 
     def close(self) -> None:
         """Do nothing: there is no connection."""

@@ -51,13 +51,13 @@ def frame(spark: SparkSession, rows: Sequence[tuple[int, str | None]]) -> DataFr
 
 def upserts(spark: SparkSession, *rows: tuple[int, int | None, str | None]) -> DataFrame:
     """Rows as (offset, id, text). If the text is None, the record is a tombstone with the id as its key."""
-    made = [
+    records = [
         (None, None, ("clicks", 0, offset, None, str(number).encode(), None, True))
         if text is None
         else (number, text, ("clicks", 0, offset, None, None, None, False))
         for offset, number, text in rows
     ]
-    return spark.createDataFrame(made, SCHEMA)
+    return spark.createDataFrame(records, SCHEMA)
 
 
 def numbered(start: int, until: int) -> Rows:
@@ -91,10 +91,10 @@ class SinkContract(ABC):
         sink.close()
         assert Counter(self.stored()) == Counter(rows)
 
-    def test_the_sink_is_of_the_type_whose_contract_it_is_held_to(self) -> None:
+    def test_the_sink_has_the_type_of_its_contract(self) -> None:
         assert isinstance(self.new_sink(), self.kind)
 
-    def test_its_identity_is_one_line_that_every_handle_and_no_repr_decides(self) -> None:
+    def test_its_identity_is_one_line_and_does_not_depend_on_the_repr(self) -> None:
         one, other = self.new_sink(), self.new_sink()
         shown = type("Shown", (type(other),), {"__repr__": lambda self: "otherwise"})
         other.__class__ = shown
@@ -274,7 +274,7 @@ class KeyedSinkContract(IdempotentSinkContract):
         with pytest.raises(BadRecord, match=r"(?s)clicks\[0\] offset 1.*NULL"):
             upserting.write(batch(1, 0, 2), upserts(spark, (0, 1, "a"), (1, None, "b")))
 
-    def test_a_value_that_python_has_none_for_is_a_bad_record(self, sink: Any, spark: SparkSession) -> None:
+    def test_a_value_that_python_cannot_represent_is_a_bad_record(self, sink: Any, spark: SparkSession) -> None:
         far = frame(spark, numbered(0, 3)).selectExpr("id", "text", "DATE'+10000-01-01' AS day", "_kafka")
         with pytest.raises((BadRecord, ConfigError), match=r"(?s)clicks\[0\] offset 0|day"):
             sink.write(batch(1, 0, 3), far)
@@ -301,7 +301,7 @@ class TransactionalSinkContract(SinkContract, OffsetStoreContract):
         self, sink: Any, spark: SparkSession
     ) -> None:
         sink.write(batch(1, 0, 3), frame(spark, numbered(0, 3)))
-        sink.offsets.set_offsets(sink.offsets.load(), {AT: 0}, AuditEntry(1.0, "somebody", "reset"))
+        sink.offsets.set_offsets(sink.offsets.load(), {AT: 0}, AuditEntry(1.0, "operator", "reset"))
         again = replace(batch(2, 0, 3), epoch=sink.offsets.load().epoch)
         sink.write(again, frame(spark, numbered(0, 3)))
         with pytest.raises(OffsetConflict):

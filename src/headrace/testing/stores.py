@@ -33,7 +33,7 @@ def batch(number: int, *ranges: tuple[TopicPartition, int, int], topic_id: str =
 
 
 def change(action: str) -> AuditEntry:
-    return AuditEntry(1.0, "somebody", action)
+    return AuditEntry(1.0, "operator", action)
 
 
 class OffsetStoreContract(ABC):
@@ -127,7 +127,7 @@ class OffsetStoreContract(ABC):
             rival.begin(batch(1, (A, 0, 10)))
         assert store.load().pending is None
 
-    def test_a_begin_beside_another_pending_batch_is_refused(self, store: OffsetStore, rival: OffsetStore) -> None:
+    def test_a_begin_while_another_batch_is_pending_is_refused(self, store: OffsetStore, rival: OffsetStore) -> None:
         begun = batch(1, (A, 0, 10))
         store.begin(begun)
         with pytest.raises(OffsetConflict):
@@ -143,7 +143,7 @@ class OffsetStoreContract(ABC):
             rival.begin(batch(2, (A, 0, 10)))
         assert store.load().pending == begun
 
-    def test_a_commit_beside_another_pending_batch_is_refused(self, store: OffsetStore, rival: OffsetStore) -> None:
+    def test_a_commit_while_another_batch_is_pending_is_refused(self, store: OffsetStore, rival: OffsetStore) -> None:
         begun = batch(1, (A, 0, 10))
         store.begin(begun)
         with pytest.raises(OffsetConflict):
@@ -200,7 +200,7 @@ class OffsetStoreContract(ABC):
         store.commit(first)
         assert self.reload(pipeline).offsets == dict.fromkeys(many, 2**40)
 
-    def test_offsets_moved_by_hand_go_in_any_direction_and_clear_the_pending_batch(
+    def test_offsets_moved_manually_go_in_any_direction_and_clear_the_pending_batch(
         self, store: OffsetStore, pipeline: str
     ) -> None:
         store.commit(batch(1, (A, 0, 10), (B, 0, 20)))
@@ -255,7 +255,7 @@ class OffsetStoreContract(ABC):
                 step(planned)
         assert rival.load().offsets == {A: 0}
 
-    def test_offsets_that_changed_since_they_were_looked_at_are_not_moved_by_hand(
+    def test_offsets_that_changed_since_they_were_read_are_not_moved_manually(
         self, store: OffsetStore, rival: OffsetStore
     ) -> None:
         store.commit(batch(1, (A, 0, 10)))
@@ -275,7 +275,7 @@ class OffsetStoreContract(ABC):
             store.commit(running)
         assert rival.load().offsets == {A: 0}
 
-    def test_every_change_by_hand_is_in_the_history_in_order(self, store: OffsetStore, pipeline: str) -> None:
+    def test_every_manual_change_is_in_the_history_in_order(self, store: OffsetStore, pipeline: str) -> None:
         store.commit(batch(1, (A, 0, 10)))
         moved = AuditEntry(1.5, "ann@host", "reset", {A: 10}, {A: 3}, "to 3")
         gap = AuditEntry(2.5, "a run", "gap", {ELSEWHERE: 1}, {ELSEWHERE: 7}, "naïve ✓")
@@ -285,7 +285,7 @@ class OffsetStoreContract(ABC):
         with self.new_store().open(pipeline) as later:
             assert list(later.history()) == [moved, gap]
 
-    def test_heartbeats_go_beside_the_batches_of_a_run(self, store: OffsetStore, pipeline: str) -> None:
+    def test_heartbeats_are_stored_between_the_batches_of_a_run(self, store: OffsetStore, pipeline: str) -> None:
         store.commit(batch(1, (A, 0, 10)))
         run = RunLease("host", 123, 1.0, 2.0, "boot")
         store.set_lease(run)
@@ -303,7 +303,7 @@ class OffsetStoreContract(ABC):
         assert store.load().offsets == {A: 20}
         assert list(store.history()) == []
 
-    def test_a_run_signs_itself_and_is_seen_until_it_leaves(self, store: OffsetStore, rival: OffsetStore) -> None:
+    def test_a_lease_is_visible_until_it_is_released(self, store: OffsetStore, rival: OffsetStore) -> None:
         run = RunLease("host", 123, 1.0, 2.0)
         store.set_lease(run)
         store.begin(batch(1, (A, 0, 10)))
@@ -313,7 +313,9 @@ class OffsetStoreContract(ABC):
         assert rival.read()[0].run is None
         assert rival.load().offsets == {A: 10}
 
-    def test_a_swap_of_what_somebody_else_changed_is_refused(self, store: OffsetStore, rival: OffsetStore) -> None:
+    def test_a_swap_of_a_state_that_another_handle_changed_is_refused(
+        self, store: OffsetStore, rival: OffsetStore
+    ) -> None:
         store.commit(batch(1, (A, 0, 10)))
         old, version = rival.read()
         store.commit(batch(2, (A, 10, 20)))

@@ -101,15 +101,17 @@ class DeadLetterAdmin:
                 hint="without --to they go back to the topics they came from",
             )
         by_source = [(sources[0], letters)] if to else self._by_source(letters, sources)
-        for source, own in by_source:
+        for source, dead_letters in by_source:
             # Check that the topics exist: a broker may create a topic when a record is sent to it, and the dead letters
             # would then be dropped although no pipeline reads that topic.
-            wanted = {to} if to else {source.cluster_topic_name(letter.origin.topic) for letter in own}
+            wanted = {to} if to else {source.cluster_topic_name(letter.origin.topic) for letter in dead_letters}
             describe_topics(Admin(Client(source.bootstrap, source.options)), sorted(wanted))
         if not execute:
             return
-        for source, own in by_source:
-            DeadLetterTopic(source.bootstrap, source.options, to or "").send_back(own, to, source.cluster_topic_name)
+        for source, dead_letters in by_source:
+            DeadLetterTopic(source.bootstrap, source.options, to or "").send_back(
+                dead_letters, to, source.cluster_topic_name
+            )
         self.drop(letters)
 
     def _by_source(
@@ -125,7 +127,7 @@ class DeadLetterAdmin:
                     hint="--to TOPIC sends them to that topic; or add the topic to the source, or drop the dead letter",
                 )
             owners.setdefault(number, []).append(letter)
-        return [(sources[number], own) for number, own in owners.items()]
+        return [(sources[number], dead_letters) for number, dead_letters in owners.items()]
 
     def drop(self, letters: Sequence[DeadLetter]) -> None:
         self._refuse_partial(letters)

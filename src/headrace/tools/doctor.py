@@ -225,8 +225,8 @@ def check_ports() -> list[Check]:
                 "ip link set lo up   (in a container: allow the loopback interface)",
             )
         ]
-    taken = "" if ports.is_free(9092) else "; 9092 is taken, dev servers choose another"
-    return [Check("ports", "ok", f"{ports.HOST} can be listened on{taken}")]
+    note = "" if ports.is_free(9092) else "; 9092 is taken, dev servers choose another"
+    return [Check("ports", "ok", f"{ports.HOST} can be listened on{note}")]
 
 
 def check_broker(address: str, options: Mapping[str, str] | None = None, seconds: float = 5.0) -> Check:

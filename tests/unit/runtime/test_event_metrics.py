@@ -156,7 +156,7 @@ def test_the_end_of_a_partition_is_remembered_for_minutes():
     assert ends.time_of(99_000) == pytest.approx(9900, abs=0.1)
     assert ends.time_of(98_005) == pytest.approx(9800.5, abs=0.1)
     assert math.isnan(ends.time_of(50_000))
-    assert len(ends._observed) <= 60
+    assert len(ends) <= 60
 
 
 @pytest.mark.parametrize(

@@ -152,8 +152,8 @@ class OffsetEditor:
         ends = {at: end for log in logs.values() for at, end in log.ends.items()}
         beginnings = {at: first for log in logs.values() for at, first in log.beginnings.items()}
         position = {at: progress.offsets.get(at, beginnings.get(at, 0)) for at in ends}
-        behind = {at: offset for at, offset in position.items() if ends[at] > offset}
-        produced, now = self.cluster.times(behind), time.time()
+        unread_from = {at: offset for at, offset in position.items() if ends[at] > offset}
+        produced, now = self.cluster.times(unread_from), time.time()
         lags = []
         for at, end in sorted(ends.items()):
             committed = progress.offsets.get(at)
@@ -205,7 +205,7 @@ class OffsetEditor:
             more = f"; the same for {counted(len(others), 'more partition')}" if others else ""
             raise ConfigError(
                 f"{first.at} has offsets {first.beginning} to {first.end}; {first.after} lies outside{more}",
-                hint="--outside sets it all the same; --to earliest or --to latest stay inside",
+                hint="--outside sets it anyway; --to earliest or --to latest stay inside",
             )
         after = {move.at: move.after for move in moves}
         logs = self.cluster.logs_of(sorted({at.topic for at in after}))
@@ -283,7 +283,7 @@ class OffsetEditor:
         if not wait_until(between_batches, deadline - time.monotonic(), 0.01) and progress.pending is not None:
             raise OffsetConflict(
                 f"batch {progress.pending.id} of {self.pipeline} is being written, and may be stored in part",
-                hint="try again, or stop the run: what it has begun is finished at its next start",
+                hint="try again, or stop the run: the next start finishes its pending batch",
             )
         return progress
 
