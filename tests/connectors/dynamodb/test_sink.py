@@ -287,7 +287,7 @@ def test_a_limiter_does_not_save_units_that_were_not_used():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"table": "ab"}, "name of a table"),
         ({"key": ("a", "b", "c")}, "sort key"),
@@ -302,8 +302,8 @@ def test_a_limiter_does_not_save_units_that_were_not_used():
         ({"keep_deleted_days": 0}, "keep_deleted_days"),
     ],
 )
-def test_arguments_that_cannot_work_are_refused(arguments, said):
-    with pytest.raises(ConfigError, match=said):
+def test_arguments_that_cannot_work_are_refused(arguments, message):
+    with pytest.raises(ConfigError, match=message):
         sinks.DynamoDB(**{"table": "abc", **arguments})
 
 

@@ -344,7 +344,7 @@ def test_exactly_once_is_refused_with_the_reason():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"fn": "send"}, "expected a function as fn="),
         ({"close": print}, "close= needs open="),
@@ -356,8 +356,8 @@ def test_exactly_once_is_refused_with_the_reason():
         ({"once": stores.Redis("redis://h"), "keep": 0}, "keep: expected a number of seconds above 0"),
     ],
 )
-def test_what_cannot_work_is_reported_when_the_sink_is_made(arguments, said):
-    with pytest.raises(ConfigError, match=said):
+def test_what_cannot_work_is_reported_when_the_sink_is_made(arguments, message):
+    with pytest.raises(ConfigError, match=message):
         sinks.Foreach(**{"fn": print, **arguments})
 
 

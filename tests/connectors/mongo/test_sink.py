@@ -357,7 +357,7 @@ def test_a_server_without_capped_collections_says_so(made, spark):
 
 
 @pytest.mark.parametrize(
-    ("selection", "options", "said"),
+    ("selection", "options", "message"),
     [
         ("1 AS _id", {}, "_id"),
         ("1 AS `a.b`", {}, "a.b"),
@@ -370,13 +370,13 @@ def test_a_server_without_capped_collections_says_so(made, spark):
         ("1 AS a", {"key": "a", "update": "fields"}, "no column besides the key"),
     ],
 )
-def test_rows_that_cannot_be_documents_are_refused_before_anything_is_written(made, spark, selection, options, said):
-    with pytest.raises(ConfigError, match=said):
+def test_rows_that_cannot_be_documents_are_refused_before_anything_is_written(made, spark, selection, options, message):
+    with pytest.raises(ConfigError, match=message):
         made(**options).prepare(rows(spark, selection).schema)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "said"),
+    ("arguments", "options", "message"),
     [
         (("localhost", "a.b"), {}, "URL"),
         (("mongodb://h", "a..b"), {}, "collection"),
@@ -396,8 +396,8 @@ def test_rows_that_cannot_be_documents_are_refused_before_anything_is_written(ma
         (("mongodb://h", "a.b"), {"update": "fields", "key": "id", "children": "x"}, "no children="),
     ],
 )
-def test_arguments_that_cannot_work_are_refused(arguments, options, said):
-    with pytest.raises(ConfigError, match=said):
+def test_arguments_that_cannot_work_are_refused(arguments, options, message):
+    with pytest.raises(ConfigError, match=message):
         sinks.Mongo(*arguments, **options)
 
 

@@ -468,7 +468,7 @@ def test_a_node_of_a_cluster_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"name": "a{b}"}, "without braces"),
         ({"name": "headrace:x"}, "headrace:"),
@@ -483,6 +483,6 @@ def test_a_node_of_a_cluster_is_refused(tmp_path):
         ({"url": "localhost"}, "URL"),
     ],
 )
-def test_what_cannot_work_is_reported_when_the_sink_is_made(arguments, said):
-    with pytest.raises(ConfigError, match=said):
+def test_what_cannot_work_is_reported_when_the_sink_is_made(arguments, message):
+    with pytest.raises(ConfigError, match=message):
         sinks.Redis(**{"url": "redis://localhost", "name": "users", **arguments})

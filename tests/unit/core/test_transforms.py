@@ -1,4 +1,4 @@
-"""What is said of a user's transform: no Spark here."""
+"""Checks of a user's transform, without Spark."""
 
 import pytest
 

@@ -49,7 +49,7 @@ def test_what_spark_may_take_is_left_to_spark(ddl):
 
 
 @pytest.mark.parametrize(
-    ("ddl", "said", "hint"),
+    ("ddl", "message", "hint"),
     [
         ("id BIGNT", "BIGNT is not a type", "did you mean BIGINT?"),
         ("user STRNG, id INT", "STRNG is not a type", "did you mean STRING?"),
@@ -87,10 +87,10 @@ def test_what_spark_may_take_is_left_to_spark(ddl):
     ],
 )
 @pytest.mark.parametrize("make", [hr.Json, hr.Csv])
-def test_a_certain_mistake_is_found_without_spark(make, ddl, said, hint):
+def test_a_certain_mistake_is_found_without_spark(make, ddl, message, hint):
     with pytest.raises(ConfigError, match="the schema does not parse") as refused:
         make(ddl)
-    assert said in refused.value.message
+    assert message in refused.value.message
     assert hint in refused.value.hint
 
 

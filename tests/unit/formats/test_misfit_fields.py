@@ -1,4 +1,4 @@
-"""The fields of a row, and what is said of one that does not fit its type."""
+"""The fields of a row, and the message about one that does not match its type."""
 
 import pytest
 

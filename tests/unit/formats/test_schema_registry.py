@@ -463,10 +463,10 @@ def test_a_schema_that_could_be_registered_is_not(looked_up, compared, asked):
 
 
 def test_a_schema_that_the_registry_would_refuse_is_refused_as_there():
-    said = r"rejects the schema for clicks-value as incompatible .* id: was int"
+    message = r"rejects the schema for clicks-value as incompatible .* id: was int"
     with (
         serving(lambda handler: (UNFIT if "compat" in handler.path else OTHER)(handler)) as server,
-        pytest.raises(ConfigError, match=said),
+        pytest.raises(ConfigError, match=message),
     ):
         hr.Avro(SCHEMA, registry=url(server, "")).dry_run_encode_expr({"id": "integer"}, "clicks")
 

@@ -26,7 +26,7 @@ def test_one_address_or_several_are_taken(given, text):
 
 
 @pytest.mark.parametrize(
-    ("given", "said", "hint"),
+    ("given", "message", "hint"),
     [
         ("localhost", "'localhost' has no port", "localhost:9092"),
         ("localhost:99999", "expected a port from 1 to 65535, got 99999", "localhost:9092"),
@@ -44,10 +44,10 @@ def test_one_address_or_several_are_taken(given, text):
     [lambda at: hr.Kafka(at, topics=["t"]), lambda at: sinks.Kafka(at, "t"), stores.Kafka],
     ids=["source", "sink", "store"],
 )
-def test_what_cannot_be_an_address_is_refused(make, given, said, hint):
+def test_what_cannot_be_an_address_is_refused(make, given, message, hint):
     with pytest.raises(ConfigError, match="bootstrap") as refused:
         make(given)
-    assert said in refused.value.message
+    assert message in refused.value.message
     assert refused.value.hint == hint
 
 

@@ -54,7 +54,7 @@ def test_each_client_gets_its_own_where_both_are_given():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (login(), "sasl.username"),
         (login(**{"sasl.username": "app"}), "sasl.password"),
@@ -69,8 +69,8 @@ def test_each_client_gets_its_own_where_both_are_given():
         ({"ssl.cipher.suites": "ECDHE+AESGCM"}, "Java"),
     ],
 )
-def test_what_one_of_the_clients_cannot_do_is_reported_when_the_source_is_made(options, said):
-    with pytest.raises(ConfigError, match=said) as error:
+def test_what_one_of_the_clients_cannot_do_is_reported_when_the_source_is_made(options, message):
+    with pytest.raises(ConfigError, match=message) as error:
         hr.Kafka("kafka:9092", topics=["clicks"], options=options)
     assert error.value.hint
     assert "geheim" not in f"{error.value} {error.value.hint}"

@@ -11,10 +11,10 @@ from headrace.kafka.cluster import Cluster
 from headrace.runtime.launch import open_sources
 
 
-@pytest.mark.parametrize(("said", "known"), [(Uuid(0, 0), "clicks"), (Uuid(1, 2), str(Uuid(1, 2)))])
-def test_a_topic_is_known_by_its_id_or_where_brokers_have_none_by_its_name(said, known, monkeypatch):
+@pytest.mark.parametrize(("reported", "known"), [(Uuid(0, 0), "clicks"), (Uuid(1, 2), str(Uuid(1, 2)))])
+def test_a_topic_is_known_by_its_id_or_where_brokers_have_none_by_its_name(reported, known, monkeypatch):
     cluster = Cluster("localhost:1", {})
-    described = SimpleNamespace(topic_id=said, partitions=[])
+    described = SimpleNamespace(topic_id=reported, partitions=[])
     monkeypatch.setattr(cluster._admin, "describe_topics", lambda topics: {"clicks": described})
     assert cluster.logs_of(["clicks"])["clicks"].topic_id == known
 

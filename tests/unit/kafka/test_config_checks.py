@@ -17,7 +17,7 @@ def source(options=None, bootstrap="one:9092,two:9092"):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"heartbeat.interval.ms": "3000", "session.timeout.ms": "3000"}, "not below session.timeout.ms=3000"),
         ({"session.timeout.ms": "2000"}, "heartbeat.interval.ms=3000 is not below session.timeout.ms=2000"),
@@ -32,8 +32,8 @@ def source(options=None, bootstrap="one:9092,two:9092"):
         ({"config.providers": "env"}, "config.providers"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_when_the_source_is_made(options, said):
-    with pytest.raises(ConfigError, match=said) as error:
+def test_settings_that_cannot_work_are_refused_when_the_source_is_made(options, message):
+    with pytest.raises(ConfigError, match=message) as error:
         source(options)
     assert error.value.hint
 
@@ -94,7 +94,7 @@ def test_a_right_name_is_never_taken_for_a_wrong_one():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"heartbeat.interval.ms": "20000"}, "more than a third of session.timeout.ms=45000"),
         ({"partition.assignment.strategy": "x"}, "partition.assignment.strategy has no effect"),
@@ -107,8 +107,8 @@ def test_a_right_name_is_never_taken_for_a_wrong_one():
         ({"fetch.min.bytes": "60000000"}, "every fetch waits"),
     ],
 )
-def test_settings_that_do_nothing_or_not_what_they_say_are_noted(options, said):
-    assert any(said in note for note in config_checks.config_warnings(source(options)))
+def test_settings_that_do_nothing_or_not_what_they_say_are_noted(options, message):
+    assert any(message in note for note in config_checks.config_warnings(source(options)))
 
 
 @pytest.mark.parametrize(

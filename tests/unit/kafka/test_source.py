@@ -37,7 +37,7 @@ def test_topics_and_patterns_exclude_each_other(both):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"topics": None, "pattern": "("}, "expected a regular expression"),
         ({"topics": None, "pattern": ""}, "expected a regular expression"),
@@ -62,8 +62,8 @@ def test_topics_and_patterns_exclude_each_other(both):
         ({"key_format": "text"}, "is not a format"),
     ],
 )
-def test_what_cannot_work_is_refused_when_the_source_is_made(wrong, said):
-    with pytest.raises(ConfigError, match=said):
+def test_what_cannot_work_is_refused_when_the_source_is_made(wrong, message):
+    with pytest.raises(ConfigError, match=message):
         source(**wrong)
 
 
@@ -126,7 +126,7 @@ def test_sources_with_the_same_topic_need_names_for_their_clusters():
 
 
 @pytest.mark.parametrize(
-    ("sources", "said"),
+    ("sources", "message"),
     [
         ({}, "expected at least one source"),
         ({"two words": source()}, "not a valid name of a source"),
@@ -134,8 +134,8 @@ def test_sources_with_the_same_topic_need_names_for_their_clusters():
         ([source()], "source: expected"),
     ],
 )
-def test_sources_that_are_none_are_refused(sources, said):
-    with pytest.raises(ConfigError, match=said):
+def test_sources_that_are_none_are_refused(sources, message):
+    with pytest.raises(ConfigError, match=message):
         pipeline(sources)
 
 

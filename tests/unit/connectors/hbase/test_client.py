@@ -9,7 +9,7 @@ HBASE = "org.apache.hadoop.hbase"
 
 
 @pytest.mark.parametrize(
-    ("said", "kind", "hint"),
+    ("message", "kind", "hint"),
     [
         (f"{HBASE}.TableNotFoundException: rows", ConfigError, "grant"),
         (
@@ -22,12 +22,12 @@ HBASE = "org.apache.hadoop.hbase"
         (f"{HBASE}.RegionTooBusyException: over memstore limit", RetriableError, "up"),
     ],
 )
-def test_what_hbase_would_not_try_again_is_not_repeated(said, kind, hint):
+def test_what_hbase_would_not_try_again_is_not_repeated(message, kind, hint):
     import happybase  # noqa: F401  # makes the module Hbase_thrift
     from Hbase_thrift import IOError as Refused
 
     with pytest.raises(kind) as caught, client.translate_error("sink", "grant"):
-        raise Refused(message=said.encode())
+        raise Refused(message=message.encode())
     assert type(caught.value) is kind
     assert hint in caught.value.hint
     assert "\n" not in caught.value.message

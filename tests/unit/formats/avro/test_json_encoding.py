@@ -60,7 +60,7 @@ def test_a_record_may_hold_itself():
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ({"kind": "BUY", "tags": []}, "the field id is missing"),
         ({"id": "1", "kind": "BUY", "tags": []}, 'id: expected long, got "1"'),
@@ -70,10 +70,10 @@ def test_a_record_may_hold_itself():
         ([1], "expected an object"),
     ],
 )
-def test_what_the_schema_does_not_allow_is_reported_with_its_field(value, said):
+def test_what_the_schema_does_not_allow_is_reported_with_its_field(value, message):
     with pytest.raises(ValueError) as refused:
         write(CLICK, value)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_name_that_is_not_defined_is_refused():
