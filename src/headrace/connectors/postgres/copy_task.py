@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import random
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.postgres import client
 from headrace.core.dead_letters import DEAD_LETTER_HINT, RecordId, rejected_row_error, too_many_bad_records
 from headrace.core.state import topic_recreated_conflict
 from headrace.errors import BadRecord, OffsetConflict, RetriableError
-from headrace.spark import tasks
 from headrace.spark.tasks import Report
 from headrace.support.optional_imports import require
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from headrace.types import Batch, Range
 
@@ -29,6 +27,14 @@ ATTEMPT = "headrace_attempt"
 """The column of a staging table with the attempt of the task that wrote the row."""
 _INTERNAL_TABLE = re.compile(r'relation "headrace_(?:staging|rows)_\w+"')
 _SAVEPOINT = "headrace_lines"
+# One per Python worker, and Spark has one worker per running task, which bounds their number.
+_connections: dict[str, Any] = {}
+
+
+@atexit.register
+def _close() -> None:
+    for connection in _connections.values():
+        connection.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,15 +170,16 @@ class CopyToStagingTask:
 @contextmanager
 def _transaction(dsn: str) -> Iterator[Any]:
     psycopg = require("psycopg", extra="postgres")
-    cache_key = ("postgres", dsn, get_ident())  # threads do not share a transaction
     try:
+        connection = _begin_transaction(dsn)
         try:
-            connection = _begin_transaction(dsn, cache_key)
             yield connection
             connection.execute("COMMIT")
         except BaseException:
-            tasks.evict(cache_key)  # closing rolls back
+            connection.close()  # closing rolls back
             raise
+        if _connections.setdefault(dsn, connection) is not connection:
+            connection.close()
     except (psycopg.DataError, psycopg.IntegrityError) as error:
         raise bad_row_error(error) from error
     except psycopg.errors.UndefinedTable as error:
@@ -182,18 +189,17 @@ def _transaction(dsn: str) -> Iterator[Any]:
         raise client.translate_error(error, "the database") from error
 
 
-def _begin_transaction(dsn: str, cache_key: Hashable) -> Any:
+def _begin_transaction(dsn: str) -> Any:
     psycopg = require("psycopg", extra="postgres")
-    is_new = cache_key not in tasks.WORKER_CACHE
-    connection = tasks.worker_cached(cache_key, partial(client.connect, dsn))
-    try:
-        connection.execute(client.BEGIN)
-    except psycopg.OperationalError:
-        if is_new:
-            raise
-        tasks.evict(cache_key)  # the server was restarted since the last task
-        connection = tasks.worker_cached(cache_key, partial(client.connect, dsn))
-        connection.execute(client.BEGIN)
+    if (cached := _connections.pop(dsn, None)) is not None:
+        try:
+            cached.execute(client.BEGIN)
+        except psycopg.OperationalError:  # the server was restarted since the last task
+            cached.close()
+        else:
+            return cached
+    connection = client.connect(dsn)
+    connection.execute(client.BEGIN)
     return connection
 
 
