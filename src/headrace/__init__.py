@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.formats.raw import Bytes, Text
     from headrace.kafka.source import Kafka
     from headrace.kafka.subscription import Subscription
+    from headrace.runtime.exactly_once import exactly_once
     from headrace.runtime.metrics_export import Metrics, OpenTelemetry
     from headrace.runtime.pipeline import Pipeline
     from headrace.runtime.retry import Retry
@@ -53,6 +54,7 @@ else:
             "Subscription": "headrace.kafka.subscription",
             "Text": "headrace.formats.raw",
             "configure": "headrace.spark.session",
+            "exactly_once": "headrace.runtime.exactly_once",
             "preview": "headrace.tools.preview",
             "session": "headrace.spark.notebook",
             "stream": "headrace.runtime.stream",
@@ -81,6 +83,7 @@ __all__ = [
     "Text",
     "__version__",
     "configure",
+    "exactly_once",
     "preview",
     "session",
     "stream",

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+QUERY_TOPICS = "headrace.query."
+"""The prefix of topics that exist in stores only: each stands for a Structured Streaming query."""
+
+
 @dataclass(frozen=True, order=True, slots=True)
 class TopicPartition:
     topic: str
@@ -57,6 +61,8 @@ class Batch:
     """The number of its ranges that the store no longer has, so that the batch cannot be repeated as a whole."""
     epoch: int = 0
     """How often the offsets had been moved back when it was planned: records read again are in a different batch."""
+    sources: str = ""
+    """A hash of what it reads if the ranges do not tell: a batch of a Structured Streaming query."""
 
     def __post_init__(self) -> None:
         seen = [r.at for r in self.ranges]
@@ -75,21 +81,22 @@ class Batch:
     @property
     def fingerprint(self) -> str:
         """A short hash; batches share it exactly if they read the same ranges of the same topics in the same epoch."""
-        # Epoch 0 is left out, so that fingerprints of earlier versions stay valid.
-        epoch = [self.epoch] if self.epoch else []
-        text = json.dumps([self._raw_ranges(), sorted(self.topic_ids.items()), *epoch])
+        # What is empty is left out, so that fingerprints of earlier versions stay valid.
+        rare = [value for value in (self.epoch, self.sources) if value]
+        text = json.dumps([self._raw_ranges(), sorted(self.topic_ids.items()), *rare])
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     def to_json(self) -> str:
         raw = {"id": self.id, "ranges": self._raw_ranges(), "topic_ids": dict(self.topic_ids)}
-        rare = {"missing": self.missing, "epoch": self.epoch}
+        rare = {"missing": self.missing, "epoch": self.epoch, "sources": self.sources}
         return json.dumps({**raw, **{name: value for name, value in rare.items() if value}})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         raw: dict[str, Any] = json.loads(text)
         ranges = tuple(Range(TopicPartition(t, p), start, until) for t, p, start, until in raw["ranges"])
-        return cls(raw["id"], ranges, raw["topic_ids"], raw.get("missing", 0), raw.get("epoch", 0))
+        rare = (raw.get("missing", 0), raw.get("epoch", 0), raw.get("sources", ""))
+        return cls(raw["id"], ranges, raw["topic_ids"], *rare)
 
     def _raw_ranges(self) -> list[list[Any]]:
         return [[r.at.topic, r.at.partition, r.start, r.until] for r in self.ranges]

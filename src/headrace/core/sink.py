@@ -51,6 +51,11 @@ class Sink(Resource, ABC):
         return (self,)
 
     @property
+    def replaces_rows(self) -> bool:
+        """Whether a row replaces the stored one with the same key, as the output mode update needs it."""
+        return False
+
+    @property
     def identity_columns(self) -> Sequence[str] | None:
         """The columns that identify a row when a batch is repeated: the key and the partition columns.
 

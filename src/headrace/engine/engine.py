@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
 from pyspark.sql import Observation
 from pyspark.sql import functions as sql
@@ -26,13 +25,14 @@ from headrace.kafka.dead_letter_topic import DeadLetterTopic
 from headrace.spark import session, tasks
 from headrace.spark.jvm_errors import kafka_config_error
 from headrace.spark.observation import observed_metric
+from headrace.spark.persistence import persisted
 from headrace.support.durations import seconds
 from headrace.support.redaction import redact, secrets_of
 from headrace.support.tracebacks import short
 from headrace.types import Range, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
@@ -123,7 +123,7 @@ class DirectEngine:
             frames = {}
             for name, reader in self._inputs.by_name.items():
                 validated = reader.decoder.validated(exclude(raw.frames[name], diverted))
-                resources.enter_context(_persisted(validated.frame))
+                resources.enter_context(persisted(validated.frame))
                 max_bytes = self._dead_letters.max_bytes - sum(letter.size for letter in bad_records)
                 bad_records += validated.collect_dead_letters(limit, max_bytes)
                 frames[name] = validated.good
@@ -205,7 +205,7 @@ class DirectEngine:
             self._transform_checked = True
         self._sink.ensure_prepared(rows.schema)
         if self._pipeline.caches_rows:
-            resources.enter_context(_persisted(rows))
+            resources.enter_context(persisted(rows))
         if self._pipeline.expect is not None:
             expectation_check.check(batch, rows, self._pipeline.expect)
         observation = Observation()
@@ -255,13 +255,3 @@ def _ranges_around(batch: Batch, rejected: Sequence[RejectedRow]) -> Batch:
         topic, partition, offset = row.origin
         offsets.setdefault(TopicPartition(topic, partition), []).append(offset)
     return replace(batch, ranges=tuple(Range(at, min(found), max(found) + 1) for at, found in offsets.items()))
-
-
-@contextmanager
-def _persisted(rows: DataFrame) -> Iterator[None]:
-    """Within the block Spark caches the rows, in memory or, if that is too small, on disk."""
-    rows.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        yield
-    finally:
-        rows.unpersist()

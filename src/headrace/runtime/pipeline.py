@@ -39,6 +39,15 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
+def check_name(name: object) -> None:
+    """ConfigError unless it is the name of a pipeline, under which its state is stored."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"name: expected letters, digits, dots, dashes and underscores, got {name!r}",
+            hint='name="clicks"',
+        )
+
+
 def _unchanged(rows: DataFrame) -> DataFrame:
     return rows
 
@@ -73,11 +82,7 @@ class Pipeline:
     engine: Literal["direct"] = "direct"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise ConfigError(
-                f"name: expected letters, digits, dots, dashes and underscores, got {self.name!r}",
-                hint='name="clicks"',
-            )
+        check_name(self.name)
         check_instance(f"{self.name}: sink", self.sink, Sink, hint='sinks.DuckDB("app.duckdb", table="clicks")')
         check_instance(f"{self.name}: limits", self.limits, Limits, hint="hr.Limits(max_records=100_000)")
         check_instance(f"{self.name}: retry", self.retry, Retry, hint='hr.Retry(first="1s", longest="1m", attempts=10)')

@@ -115,6 +115,10 @@ class Kafka(RowRejectingSink, TransactionalSink):
         )
         return f"sinks.Kafka({self._offsets.bootstrap!r}, {where})"
 
+    @property
+    def replaces_rows(self) -> bool:
+        return self._mapping.key is not None  # readers of the topic take the newest record of a key
+
     def secrets(self) -> frozenset[str]:
         return secrets_of(self._offsets.options)
 

@@ -97,6 +97,10 @@ class Postgres(DeadLetterTables):
         return f"sinks.Postgres({masked(self._offsets.dsn)!r}, {self._write_mode.table!r})"
 
     @property
+    def replaces_rows(self) -> bool:
+        return self._write_mode.keyed
+
+    @property
     def identity_columns(self) -> Sequence[str] | None:
         return self._write_mode.key
 

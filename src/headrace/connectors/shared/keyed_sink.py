@@ -188,6 +188,10 @@ class KeyedSink(TaskSink, IdempotentSink):
         self._identity = identity
 
     @property
+    def replaces_rows(self) -> bool:
+        return not self._identity.is_record_id
+
+    @property
     def identity_columns(self) -> Sequence[str] | None:
         return self._identity.key
 

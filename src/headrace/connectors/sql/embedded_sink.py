@@ -60,6 +60,10 @@ class EmbeddedTable(DeadLetterTables):
         return self._offsets.local_path
 
     @property
+    def replaces_rows(self) -> bool:
+        return self._write_mode.keyed
+
+    @property
     def identity_columns(self) -> Sequence[str] | None:
         return self._write_mode.key
 

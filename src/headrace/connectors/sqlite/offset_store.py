@@ -44,7 +44,10 @@ class SQLite(EmbeddedOffsetStore, EffectStore):
                 hint="choose a directory that this user may write, or set HEADRACE_STATE",
             ) from error
         with self.translating_errors():
-            self._connection = sqlite3.connect(self.path, timeout=_LOCK_SECONDS, isolation_level=None)
+            # Used by one thread at a time, but not always by the same one: foreachBatch has a thread per query.
+            self._connection = sqlite3.connect(
+                self.path, timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False
+            )
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             ensure_tables(self._connection, *offset_tables.TABLES)

@@ -19,6 +19,7 @@ from headrace.support.polling import wait_until
 from headrace.text import counted
 from headrace.tools.offsets import targets
 from headrace.tools.offsets.imports import from_kafka_group, from_spark_json, to_spark_json
+from headrace.types import QUERY_TOPICS, Progress, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from headrace.core.planner import TopicLog
     from headrace.kafka.source import Kafka
     from headrace.tools.offsets.targets import OffsetChange, ResetTarget
-    from headrace.types import Progress, TopicPartition
 
 FORCE_SECONDS = 30.0
 """Seconds that a forced change waits for a moment between two batches of a live run."""
@@ -138,7 +138,8 @@ class OffsetEditor:
         return Cluster(self._bootstrap, self._options)
 
     def logs(self, progress: Progress) -> dict[str, TopicLog]:
-        topics = self._topics or tuple(sorted({at.topic for at in progress.offsets}))
+        stored = {at.topic for at in progress.offsets if not at.topic.startswith(QUERY_TOPICS)}
+        topics = self._topics or tuple(sorted(stored))
         if not topics:
             raise ConfigError(f"{self.pipeline} has no offsets in {self.store!r} yet", hint="--topic clicks")
         return self.cluster.logs_of(topics)

@@ -1,0 +1,105 @@
+"""Reads what Spark knows of the query that calls a `foreachBatch` function: id, output mode, checkpoint, offset log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.engine.structured.offset_log import content_hash, kafka_ranges
+from headrace.engine.structured.query_batch import QueryBatch
+from headrace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class RunningQuery:
+    """A query in the JVM. `id` is stored in its checkpoint; `run` is another one after each start."""
+
+    def __init__(self, execution: Any, jvm: Any, hadoop: Any) -> None:
+        self._execution = execution
+        self._jvm = jvm
+        self._hadoop = hadoop
+        self.id = str(execution.id().toString())
+        self.run = str(execution.runId().toString())
+
+    @classmethod
+    def of(cls, rows: DataFrame) -> RunningQuery:
+        """The query that calls `foreachBatch` with these rows."""
+        session: Any = getattr(rows.sparkSession, "_jsparkSession", None)
+        if session is None:
+            raise ConfigError("expected a DataFrame of classic PySpark, got one of Spark Connect")
+        context: Any = rows.sparkSession.sparkContext
+        query = context.getLocalProperty("sql.streaming.queryId")
+        # The session of a batch is a clone, whose own `streams` are empty; the shared state has all queries.
+        found = query and session.sharedState().activeStreamingQueries().get(
+            context._jvm.java.util.UUID.fromString(query)
+        )
+        if not found:
+            raise ConfigError(
+                "expected a call by foreachBatch, got one outside a streaming query",
+                hint='df.writeStream.foreachBatch(hr.exactly_once(sink, name="clicks"))',
+            )
+        return cls(found, context._jvm, context._jsc.hadoopConfiguration())
+
+    @property
+    def output_mode(self) -> str:
+        """append, update or complete."""
+        return str(self._execution.outputMode().toString()).lower()
+
+    @property
+    def active(self) -> bool:
+        return bool(self._execution.isActive())
+
+    def wait(self) -> None:
+        """Return when the query has ended, also if it failed."""
+        try:
+            self._execution.awaitTermination()
+        except Exception:
+            return  # the error of the query, or the end of the JVM
+
+    def batch(self, name: str, number: int) -> QueryBatch:
+        """Batch `number`, as the offset log describes it."""
+        after = self._logged(number)
+        before = self._logged(number - 1) if number else []
+        if after is None or before is None:
+            raise ConfigError(
+                f"the offset log of the checkpoint has no entry for batch {number if after is None else number - 1}",
+                hint="spark.sql.streaming.minBatchesToRetain must be at least 2",
+            )
+        return QueryBatch(name, self.id, number, content_hash(after), kafka_ranges(before, after))
+
+    def _logged(self, number: int) -> list[str | None] | None:
+        entry = self._execution.offsetLog().get(number)
+        if entry.isEmpty():
+            return None
+        offsets = entry.get().offsets()
+        found = [offsets.apply(index) for index in range(offsets.size())]
+        return [None if offset.isEmpty() else str(offset.get().json()) for offset in found]
+
+    def read_file(self, name: str) -> str | None:
+        """The text of a file in the checkpoint, which may be on any file system that Spark can use."""
+        path, files = self._file(name)
+        if not files.exists(path):
+            return None
+        stream = files.open(path)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write_file(self, name: str, text: str) -> None:
+        """Create a file in the checkpoint: written under another name first, so that it is complete or absent."""
+        path, files = self._file(name)
+        draft, _ = self._file(f"{name}.draft")
+        stream = files.create(draft, True)
+        try:
+            stream.write(text.encode())
+            stream.hsync()
+        finally:
+            stream.close()
+        if not files.rename(draft, path):
+            raise ConfigError(f"cannot create {path.toString()} in the checkpoint", hint="may this user write there?")
+
+    def _file(self, name: str) -> tuple[Any, Any]:
+        path = self._jvm.org.apache.hadoop.fs.Path(f"{self._execution.resolvedCheckpointRoot()}/headrace/{name}")
+        return path, path.getFileSystem(self._hadoop)

@@ -1,0 +1,222 @@
+"""Writes a Structured Streaming query of the user's own into a sink, exactly once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as sql
+
+from headrace import events
+from headrace.core.sink import METADATA, IdempotentSink, Sink, TransactionalSink
+from headrace.core.state import AuditEntry
+from headrace.engine.structured.batch_numbers import number_of_batch_zero
+from headrace.engine.structured.query_batch import Decision
+from headrace.engine.structured.running_query import RunningQuery
+from headrace.errors import ConfigError, HeadraceError, OffsetConflict, UnsupportedGuarantee
+from headrace.runtime.event_messages import log
+from headrace.runtime.heartbeat import RunPresence
+from headrace.runtime.pipeline import check_name
+from headrace.spark.observation import observed_metric
+from headrace.spark.persistence import persisted
+from headrace.support.crashpoints import reach
+from headrace.support.polling import wait_until
+from headrace.support.validation import check_instance
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.core.offset_store import OffsetStore
+    from headrace.engine.structured.query_batch import QueryBatch
+    from headrace.events import Observer
+    from headrace.types import Batch, Progress
+
+_LISTENER_SECONDS = 2.0
+"""Seconds that Spark may take to report that a frame was read."""
+_open: dict[str, ExactlyOnce] = {}
+"""The functions of this process that have their sink open, by name."""
+
+
+def exactly_once(sink: Sink, *, name: str, observer: Observer = log) -> ExactlyOnce:
+    """A function for `foreachBatch` that writes each batch into `sink`, exactly once:
+
+        df.writeStream.foreachBatch(hr.exactly_once(sinks.Postgres(dsn, "clicks"), name="clicks")).start()
+
+    After a crash Spark repeats a batch that was written but is missing in its commit log; the sink recognises it.
+    `name` is the name of the state in the sink, one per query. The sink is transactional or idempotent. With
+    `outputMode("update")` it needs a key, by which a row replaces the earlier one.
+
+    A query with a new checkpoint has a new id: its batches are stored after those of the earlier query.
+    """
+    check_instance("sink", sink, Sink, hint='sinks.Postgres(dsn, "clicks")')
+    check_name(name)
+    if len(sink.members) > 1:
+        raise ConfigError(
+            "exactly_once: expected one sink, got a fan-out",
+            hint="one query with its own checkpoint per sink; or an hr.Pipeline",
+        )
+    if not isinstance(sink, TransactionalSink | IdempotentSink):
+        raise UnsupportedGuarantee(
+            f"{type(sink).__name__} cannot give exactly-once: {sink.no_exactly_once_reason}",
+            hint="a transactional or idempotent sink: sinks.Postgres, sinks.Parquet",
+        )
+    return ExactlyOnce(sink, name, observer)
+
+
+class ExactlyOnce:
+    """Created by `hr.exactly_once`. The sink is open from the first batch to the end of the query."""
+
+    def __init__(self, sink: TransactionalSink | IdempotentSink, name: str, observer: Observer) -> None:
+        self._sink = sink
+        self._name = name
+        self._observe = observer
+        self._query: RunningQuery | None = None
+        """The query that has the sink open."""
+        self._presence: RunPresence | None = None
+        self._batch_zero: int | None = None
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        return f"exactly_once({self._sink!r}, name={self._name!r})"
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        """Write the rows of one batch, unless the sink has them."""
+        query = RunningQuery.of(rows)
+        with self._lock:
+            try:
+                self._open_for(query)
+                self._check_rows(query, rows)
+                self._write(query, query.batch(self._name, batch_id), rows)
+            except BaseException as error:
+                if self._query is query:
+                    self.close()  # the query fails, too
+                if isinstance(error, HeadraceError) and error.hint:
+                    error.add_note(f"hint: {error.hint}")  # Spark's error contains the traceback
+                raise
+        reach("structured: batch done")
+
+    def close(self) -> None:
+        """Close the sink. Called when the query has ended; a next batch opens it again."""
+        with self._lock:
+            if self._query is None:
+                return
+            self._query, self._batch_zero = None, None
+            _open.pop(self._name, None)
+            if self._presence is not None:
+                if isinstance(self._sink, TransactionalSink) and self._presence.holds_lease:
+                    self._presence.release(self._sink.offsets)
+                self._presence.close()
+                self._presence = None
+            self._sink.close()
+
+    def _open_for(self, query: RunningQuery) -> None:
+        if self._query is not None and self._query.run == query.run:
+            return
+        before = self if self._query is not None else _open.get(self._name)
+        if before is not None:
+            before.close_unless_active()
+        self._query = query
+        _open[self._name] = self
+        self._sink.open(self._name)
+        if isinstance(self._sink, TransactionalSink):
+            self._presence = RunPresence(self._name, self._observe)
+            self._presence.admit(self._sink.offsets)
+            self._presence.acquire(self._sink.offsets)
+        threading.Thread(target=partial(self._close_after, query), name="headrace-query-end", daemon=True).start()
+
+    def close_unless_active(self) -> None:
+        """Close the sink if its query has ended; OffsetConflict if it is active: the name belongs to one query."""
+        query = self._query
+        if query is not None and query.active:
+            raise OffsetConflict(
+                f"{self._name} is in use by the query {query.id}", hint="another name= for each query, or stop that one"
+            )
+        self.close()
+
+    def _close_after(self, query: RunningQuery) -> None:
+        query.wait()
+        with self._lock:
+            if self._query is query:
+                self.close()
+
+    def _check_rows(self, query: RunningQuery, rows: DataFrame) -> None:
+        mode = query.output_mode
+        if mode == "complete":
+            raise ConfigError(
+                f"{self._name}: expected the output mode append or update, got complete: each batch has all rows again",
+                hint='outputMode("update"), and a sink with key=…',
+            )
+        if mode == "update" and not self._sink.replaces_rows:
+            raise ConfigError(
+                f"{self._name}: output mode update, but {self._sink!r} has no key: every new value of a group would be"
+                " one more row",
+                hint='key="user": a row replaces the one with the same key; or outputMode("append")',
+            )
+        if METADATA in rows.columns:
+            return
+        if missing := [column for column in self._sink.identity_columns or () if column not in rows.columns]:
+            raise ConfigError(
+                f"{self._name}: the rows have no column {missing[0]}, by which {self._sink!r} identifies a row",
+                hint=f"key= with columns of the rows: {', '.join(rows.columns)}",
+            )
+
+    def _write(self, query: RunningQuery, batch: QueryBatch, rows: DataFrame) -> None:
+        if isinstance(self._sink, TransactionalSink):
+            store = self._sink.offsets
+            assert self._presence is not None
+            self._presence.between_batches(store)
+            progress = store.load()
+            decision = batch.decide(progress)
+            if decision is Decision.START and progress.offsets:
+                self._start(store, progress, batch)
+                progress = store.load()
+            if decision is Decision.SKIP:
+                self._observe(events.Noted(f"{self._name}: batch {batch.number} is stored already: not written again"))
+                _execute(rows)
+                return
+            self._deliver(batch.with_offsets(progress), rows)
+        else:
+            if self._batch_zero is None:
+                self._batch_zero = number_of_batch_zero(query, self._name, batch.number, self._sink.last_batch)
+            self._deliver(batch.numbered(self._batch_zero + batch.number), _versioned(rows, batch))
+
+    def _start(self, store: OffsetStore, progress: Progress, batch: QueryBatch) -> None:
+        """Set the offsets of an earlier query, or of a pipeline with this name, to the start of the batch."""
+        after = batch.start_offsets()
+        before = {at: progress.offsets[at] for at in after if at in progress.offsets}
+        note = f"the query {batch.query} starts with batch {batch.number}"
+        change = AuditEntry(time.time(), "Structured Streaming", "new query", before, after, note)
+        store.set_offsets(progress, after, change, {batch.topic: batch.query})
+        self._observe(events.Noted(f"{self._name}: {note}; rows of the query before it stay in {self._sink!r}"))
+
+    def _deliver(self, batch: Batch, rows: DataFrame) -> None:
+        self._sink.ensure_prepared(rows.schema)
+        reach("structured: before write")
+        observation = Observation()
+        with persisted(rows) if not self._sink.reads_rows_once else nullcontext():
+            self._sink.write(batch, rows.observe(observation, sql.expr("count(1) AS rows")))
+            reach("structured: written")
+            if not _was_executed(observation):
+                _execute(rows)
+
+
+def _was_executed(observation: Observation) -> bool:
+    """Whether the rows were read. A sink that recognises a repeated batch does not read them."""
+    return wait_until(lambda: observed_metric(observation, "rows") is not None, _LISTENER_SECONDS)
+
+
+def _execute(rows: DataFrame) -> None:
+    """Execute the plan: the operators of a stateful query store the state of the batch while its rows are read."""
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def _versioned(rows: DataFrame, batch: QueryBatch) -> DataFrame:
+    """The rows with an origin, unless they have one: the number of the batch is the version of a value with a key."""
+    if METADATA in rows.columns:
+        return rows
+    origin = {"topic": sql.lit(batch.topic), "partition": sql.lit(0), "offset": sql.lit(batch.number).cast("bigint")}
+    return rows.withColumn(METADATA, sql.struct(*[value.alias(field) for field, value in origin.items()]))
