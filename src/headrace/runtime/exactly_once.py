@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,28 +17,33 @@ from headrace.core.state import AuditEntry
 from headrace.engine.structured.batch_numbers import number_of_batch_zero
 from headrace.engine.structured.query_batch import Decision
 from headrace.engine.structured.running_query import RunningQuery
-from headrace.errors import ConfigError, HeadraceError, OffsetConflict, UnsupportedGuarantee
+from headrace.errors import ConfigError, HeadraceError, OffsetConflict, RetriableError, UnsupportedGuarantee
 from headrace.runtime.event_messages import log
 from headrace.runtime.heartbeat import RunPresence
+from headrace.runtime.in_use import reserve
 from headrace.runtime.pipeline import check_name
 from headrace.spark.observation import observed_metric
 from headrace.spark.persistence import persisted
 from headrace.support.crashpoints import reach
 from headrace.support.polling import wait_until
+from headrace.support.redaction import redact
+from headrace.support.tracebacks import short
 from headrace.support.validation import check_instance
+from headrace.types import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headrace.core.offset_store import OffsetStore
     from headrace.engine.structured.query_batch import QueryBatch
     from headrace.events import Observer
-    from headrace.types import Batch, Progress
+    from headrace.types import Batch
 
 _LISTENER_SECONDS = 2.0
 """Seconds that Spark may take to report that a frame was read."""
+_BUSY_SECONDS = 5.0
 _open: dict[str, ExactlyOnce] = {}
 """The functions of this process that have their sink open, by name."""
+_OPENING = threading.Lock()
 
 
 def exactly_once(sink: Sink, *, name: str, observer: Observer = log) -> ExactlyOnce:
@@ -76,7 +81,10 @@ class ExactlyOnce:
         self._observe = observer
         self._query: RunningQuery | None = None
         """The query that has the sink open."""
+        self._resources = ExitStack()
         self._presence: RunPresence | None = None
+        self._progress = Progress()
+        """What a transactional sink has stored."""
         self._batch_zero: int | None = None
         self._lock = threading.RLock()
 
@@ -94,54 +102,68 @@ class ExactlyOnce:
             except BaseException as error:
                 if self._query is query:
                     self.close()  # the query fails, too
-                if isinstance(error, HeadraceError) and error.hint:
-                    error.add_note(f"hint: {error.hint}")  # Spark's error contains the traceback
+                if (described := self._described(error)) is not error:
+                    raise described from None
                 raise
         reach("structured: batch done")
 
     def close(self) -> None:
         """Close the sink. Called when the query has ended; a next batch opens it again."""
         with self._lock:
-            if self._query is None:
-                return
-            self._query, self._batch_zero = None, None
-            _open.pop(self._name, None)
-            if self._presence is not None:
-                if isinstance(self._sink, TransactionalSink) and self._presence.holds_lease:
-                    self._presence.release(self._sink.offsets)
-                self._presence.close()
-                self._presence = None
-            self._sink.close()
+            self._query = self._presence = self._batch_zero = None
+            self._resources.pop_all().close()
+
+    def close_unless_active(self) -> None:
+        """Close the sink if its query has ended; OffsetConflict if it is active: the name belongs to one query."""
+        in_use = OffsetConflict(
+            f"{self._name} is in use by another active query", hint="another name= for each query, or stop that one"
+        )
+        if not self._lock.acquire(timeout=_BUSY_SECONDS):  # in a batch, or opening
+            raise in_use
+        try:
+            if self._query is not None and self._query.active:
+                raise in_use
+            self.close()
+        finally:
+            self._lock.release()
 
     def _open_for(self, query: RunningQuery) -> None:
         if self._query is not None and self._query.run == query.run:
             return
-        before = self if self._query is not None else _open.get(self._name)
-        if before is not None:
-            before.close_unless_active()
-        self._query = query
-        _open[self._name] = self
+        with _OPENING:
+            self.close_unless_active()
+            if (earlier := _open.get(self._name)) is not None:
+                earlier.close_unless_active()
+            self._resources.enter_context(reserve(self._name, [self._sink]))
+            _open[self._name] = self
+            self._resources.callback(_open.pop, self._name)
+            self._query = query
+        self._resources.enter_context(self._sink)
         self._sink.open(self._name)
         if isinstance(self._sink, TransactionalSink):
-            self._presence = RunPresence(self._name, self._observe)
-            self._presence.admit(self._sink.offsets)
-            self._presence.acquire(self._sink.offsets)
+            store = self._sink.offsets
+            presence = self._presence = RunPresence(self._name, self._observe)
+            self._resources.callback(presence.close)
+            presence.admit(store)
+            self._progress = store.load()
+            presence.acquire(store)
+            self._resources.callback(presence.release, store)
         threading.Thread(target=partial(self._close_after, query), name="headrace-query-end", daemon=True).start()
-
-    def close_unless_active(self) -> None:
-        """Close the sink if its query has ended; OffsetConflict if it is active: the name belongs to one query."""
-        query = self._query
-        if query is not None and query.active:
-            raise OffsetConflict(
-                f"{self._name} is in use by the query {query.id}", hint="another name= for each query, or stop that one"
-            )
-        self.close()
 
     def _close_after(self, query: RunningQuery) -> None:
         query.wait()
         with self._lock:
             if self._query is query:
                 self.close()
+
+    def _described(self, error: BaseException) -> BaseException:
+        """The error without secrets. Its hint becomes part of the traceback, which Spark shows."""
+        secrets = self._sink.secrets()
+        if isinstance(error, Exception) and redact(str(error), secrets) != str(error):
+            error = RetriableError(redact(short(error), secrets))
+        if isinstance(error, HeadraceError) and error.hint:
+            error.add_note(f"hint: {error.hint}")
+        return error
 
     def _check_rows(self, query: RunningQuery, rows: DataFrame) -> None:
         mode = query.output_mode
@@ -157,7 +179,11 @@ class ExactlyOnce:
                 hint='key="user": a row replaces the one with the same key; or outputMode("append")',
             )
         if METADATA in rows.columns:
-            return
+            raise ConfigError(
+                f"{self._name}: the column name {METADATA} is reserved by Headrace: a row of a query is identified by"
+                " its batch",
+                hint="rename it, or leave it out",
+            )
         if missing := [column for column in self._sink.identity_columns or () if column not in rows.columns]:
             raise ConfigError(
                 f"{self._name}: the rows have no column {missing[0]}, by which {self._sink!r} identifies a row",
@@ -166,42 +192,64 @@ class ExactlyOnce:
 
     def _write(self, query: RunningQuery, batch: QueryBatch, rows: DataFrame) -> None:
         if isinstance(self._sink, TransactionalSink):
-            store = self._sink.offsets
-            assert self._presence is not None
-            self._presence.between_batches(store)
-            progress = store.load()
-            decision = batch.decide(progress)
-            if decision is Decision.START and progress.offsets:
-                self._start(store, progress, batch)
-                progress = store.load()
-            if decision is Decision.SKIP:
-                self._observe(events.Noted(f"{self._name}: batch {batch.number} is stored already: not written again"))
-                _execute(rows)
-                return
-            self._deliver(batch.with_offsets(progress), rows)
-        else:
-            if self._batch_zero is None:
-                self._batch_zero = number_of_batch_zero(query, self._name, batch.number, self._sink.last_batch)
-            self._deliver(batch.numbered(self._batch_zero + batch.number), _versioned(rows, batch))
+            self._write_with_offsets(self._sink, batch, rows)
+            return
+        if self._batch_zero is None:
+            self._batch_zero = number_of_batch_zero(query, self._name, batch.number, partial(self._newest, batch))
+        self._deliver(batch.numbered(self._batch_zero + batch.number), self._versioned(rows, batch))
 
-    def _start(self, store: OffsetStore, progress: Progress, batch: QueryBatch) -> None:
-        """Set the offsets of an earlier query, or of a pipeline with this name, to the start of the batch."""
-        after = batch.start_offsets()
-        before = {at: progress.offsets[at] for at in after if at in progress.offsets}
+    def _newest(self, batch: QueryBatch) -> int:
+        """The number of the newest batch in an idempotent sink that the query has not written to before."""
+        assert isinstance(self._sink, IdempotentSink)
+        if newest := self._sink.last_batch():
+            self._observe(events.Noted(self._starting(batch)))
+        return newest
+
+    def _starting(self, batch: QueryBatch) -> str:
+        start = f"{self._name}: the query {batch.query} starts with batch {batch.number}"
+        return f"{start}; rows of the query before it stay in {self._sink!r}"
+
+    def _write_with_offsets(self, sink: TransactionalSink, batch: QueryBatch, rows: DataFrame) -> None:
+        if self._presence is not None:
+            self._presence.between_batches(sink.offsets)
+        decision = batch.decide(self._progress)
+        if decision is Decision.SKIP:
+            self._observe(events.Noted(f"{self._name}: batch {batch.number} is stored already: not written again"))
+            _execute(rows)
+            return
+        if decision is Decision.START and self._progress.offsets:
+            self._start(sink, batch)
+        stored = batch.with_offsets(self._progress)
+        self._deliver(stored, rows)
+        self._progress = self._progress.advanced(stored)
+
+    def _start(self, sink: TransactionalSink, batch: QueryBatch) -> None:
+        """Set the offsets of an earlier query to the start of the batch."""
+        after = batch.start_offsets
+        before = {at: self._progress.offsets[at] for at in after if at in self._progress.offsets}
         note = f"the query {batch.query} starts with batch {batch.number}"
         change = AuditEntry(time.time(), "Structured Streaming", "new query", before, after, note)
-        store.set_offsets(progress, after, change, {batch.topic: batch.query})
-        self._observe(events.Noted(f"{self._name}: {note}; rows of the query before it stay in {self._sink!r}"))
+        sink.offsets.set_offsets(self._progress, after, change, {batch.topic: batch.query})
+        self._progress = sink.offsets.read()[0].progress
+        self._observe(events.Noted(self._starting(batch)))
 
     def _deliver(self, batch: Batch, rows: DataFrame) -> None:
         self._sink.ensure_prepared(rows.schema)
         reach("structured: before write")
         observation = Observation()
-        with persisted(rows) if not self._sink.reads_rows_once else nullcontext():
+        with nullcontext() if self._sink.reads_rows_once else persisted(rows):
             self._sink.write(batch, rows.observe(observation, sql.expr("count(1) AS rows")))
             reach("structured: written")
             if not _was_executed(observation):
                 _execute(rows)
+
+    def _versioned(self, rows: DataFrame, batch: QueryBatch) -> DataFrame:
+        """The rows of a sink with keys, with the number of the batch as the version of their values."""
+        if not self._sink.replaces_rows:
+            return rows
+        number = sql.lit(batch.number).cast("bigint")
+        origin = {"topic": sql.lit(batch.topic), "partition": sql.lit(0), "offset": number}
+        return rows.withColumn(METADATA, sql.struct(*[value.alias(field) for field, value in origin.items()]))
 
 
 def _was_executed(observation: Observation) -> bool:
@@ -212,11 +260,3 @@ def _was_executed(observation: Observation) -> bool:
 def _execute(rows: DataFrame) -> None:
     """Execute the plan: the operators of a stateful query store the state of the batch while its rows are read."""
     rows.write.format("noop").mode("overwrite").save()
-
-
-def _versioned(rows: DataFrame, batch: QueryBatch) -> DataFrame:
-    """The rows with an origin, unless they have one: the number of the batch is the version of a value with a key."""
-    if METADATA in rows.columns:
-        return rows
-    origin = {"topic": sql.lit(batch.topic), "partition": sql.lit(0), "offset": sql.lit(batch.number).cast("bigint")}
-    return rows.withColumn(METADATA, sql.struct(*[value.alias(field) for field, value in origin.items()]))

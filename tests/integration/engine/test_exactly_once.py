@@ -9,10 +9,12 @@ import pytest
 from pyspark.sql import functions as F
 
 import headrace as hr
+from crash.pipelines import SERVERS
 from crash.queries import Query
 from headrace import sinks
 from headrace.errors import ConfigError, UnsupportedGuarantee
 from headrace.events import Noted
+from headrace.runtime.heartbeat import liveness
 from headrace.support.polling import wait_until
 
 pytestmark = pytest.mark.timeout(300)
@@ -192,13 +194,42 @@ def test_two_queries_cannot_share_a_name(spark, tmp_path):
     first = rates(spark, tmp_path, "a", write)
     try:
         batches(first, 2)
-        assert "rates is in use by the query" in failure(rates(spark, tmp_path, "b", write))
+        assert "rates is in use by another active query" in failure(rates(spark, tmp_path, "b", write))
         other = hr.exactly_once(sinks.SQLite(tmp_path / "rows.db", table="rows"), name="rates")
-        assert "rates is in use by the query" in failure(rates(spark, tmp_path, "c", other))
+        assert "rates is in use by another active query" in failure(rates(spark, tmp_path, "c", other))
         batches(first, 2)  # it is not disturbed
         assert first.exception() is None
     finally:
         first.stop()
+
+
+def test_two_queries_cannot_share_a_sink_object(spark, tmp_path):
+    sink = sinks.Parquet(tmp_path / "rows")
+    first = rates(spark, tmp_path, "a", hr.exactly_once(sink, name="a"))
+    try:
+        batches(first, 2)
+        other = failure(rates(spark, tmp_path, "b", hr.exactly_once(sink, name="b")))
+        assert "is the same object that the run of a has open" in other
+        batches(first, 2)
+    finally:
+        first.stop()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "kafka"])
+def test_the_lease_stays_in_the_store_while_the_query_runs(kind, query_on, spark, monkeypatch, kafka):
+    monkeypatch.setenv(SERVERS["kafka"], kafka.bootstrap)
+    query, produce = query_on(kind)
+    running = query.start(spark, processingTime="0 seconds")
+    try:
+        for first in (0, 10, 20):
+            produce(range(first, first + 10))
+            running.processAllAvailable()
+        with query.sink().offsets as store:
+            assert store.open_for_reading(f"on-{query.topic}") is None
+            assert liveness(store.lease()) == "alive"
+    finally:
+        running.stop()
+    assert query.stored() == Counter(rows_of(range(30)))
 
 
 def counted(source):
@@ -216,6 +247,14 @@ def counted(source):
 def test_a_sink_that_does_not_fit_the_output_mode_is_refused(sink, mode, reason, spark, tmp_path):
     write = hr.exactly_once(sink(tmp_path), name="counts")
     assert reason in failure(rates(spark, tmp_path, "a", write, mode, counted))
+
+
+def test_rows_with_a_reserved_column_are_refused(spark, tmp_path):
+    def frame(source):
+        return source.select("value", F.struct("value").alias("_kafka"))
+
+    write = hr.exactly_once(sinks.Parquet(tmp_path / "rows"), name="rates")
+    assert "_kafka is reserved" in failure(rates(spark, tmp_path, "a", write, frame=frame))
 
 
 def test_rows_without_the_key_of_the_sink_are_refused(spark, tmp_path):

@@ -103,6 +103,10 @@ class Jdbc(IdempotentSink):
         return secrets_of(self._database.properties)
 
     @property
+    def replaces_rows(self) -> bool:
+        return bool(self._key)
+
+    @property
     def identity_columns(self) -> Sequence[str] | None:
         return self._key
 

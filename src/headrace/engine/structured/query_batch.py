@@ -19,7 +19,6 @@ from headrace.types import QUERY_TOPICS, Batch, Range, TopicPartition
 if TYPE_CHECKING:
     from headrace.types import Progress
 
-
 _CONTENT_BITS = 32
 
 
@@ -36,14 +35,13 @@ class Decision(Enum):
 class QueryBatch:
     """A batch of the query with this id, which is in its checkpoint. `name` is the name of the state in the sink.
 
-    `content` is a hash of what it reads; `sources` are its ranges of Kafka partitions.
+    `content` is a hash of what it reads.
     """
 
     name: str
     query: str
     number: int
     content: str
-    sources: tuple[Range, ...] = ()
 
     @property
     def topic(self) -> str:
@@ -63,14 +61,15 @@ class QueryBatch:
         """Grows with the number, as offsets do."""
         return (self.number + 1 << _CONTENT_BITS) + int(self.content[: _CONTENT_BITS // 4], 16)
 
+    @property
+    def start_offsets(self) -> dict[TopicPartition, int]:
+        """The offsets at which the first batch of a query follows."""
+        return {self.at: self.number, self.content_at: self.number << _CONTENT_BITS}
+
     def with_offsets(self, progress: Progress) -> Batch:
         """The batch for a sink that stores the offsets, too, on top of `progress`."""
-        content = self.content_offset
-        ranges = (
-            Range(self.at, self.number, self.number + 1),
-            Range(self.content_at, progress.offsets.get(self.content_at, content), content),
-            *self.sources,
-        )
+        start, content = progress.offsets.get(self.content_at, self.content_offset), self.content_offset
+        ranges = (Range(self.at, self.number, self.number + 1), Range(self.content_at, start, content))
         return Batch(progress.newest + 1, ranges, {self.topic: self.query}, epoch=progress.epoch)
 
     def numbered(self, number: int) -> Batch:
@@ -78,18 +77,12 @@ class QueryBatch:
         ranges = (Range(self.at, self.number, self.number + 1),)
         return Batch(number, ranges, {self.topic: self.query}, sources=self.content)
 
-    def start_offsets(self) -> dict[TopicPartition, int]:
-        """The offsets at which the batch follows."""
-        content = max(0, self.number << _CONTENT_BITS)
-        return {self.at: self.number, self.content_at: content, **{r.at: r.start for r in self.sources}}
-
     def decide(self, progress: Progress) -> Decision:
         """What to do after `progress` was stored. OffsetConflict if batches are missing, or others were stored."""
         stored = progress.offsets.get(self.at)
         if stored is None or progress.topic_ids.get(self.topic) != self.query:
             return Decision.START
-        moved = [r for r in self.sources if progress.offsets.get(r.at, r.start) != r.start]
-        if stored == self.number and not moved:
+        if stored == self.number:
             return Decision.WRITE
         if stored == self.number + 1 and progress.offsets.get(self.content_at) == self.content_offset:
             return Decision.SKIP
@@ -98,7 +91,6 @@ class QueryBatch:
             reason = f"{missing} of this query did not go through this sink"
             hint = "another name= begins at this batch; the rows in between must be loaded otherwise"
         else:
-            newer = f"the sink has batches up to {stored - 1} of this query, which read other offsets"
-            reason = f"{moved[0]} does not start at the stored offset" if stored == self.number else newer
+            reason = f"the sink has batches up to {stored - 1} of this query, which read other offsets"
             hint = "was the checkpoint restored from a backup? Start with an empty checkpoint, or restore the sink too"
         raise OffsetConflict(f"{self.name}: batch {self.number} was refused: {reason}", hint=hint)

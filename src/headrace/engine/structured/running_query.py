@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.engine.structured.offset_log import content_hash, kafka_ranges
+from headrace.engine.structured.offset_log import content_hash
 from headrace.engine.structured.query_batch import QueryBatch
 from headrace.errors import ConfigError
 
@@ -58,23 +58,11 @@ class RunningQuery:
             return  # the error of the query, or the end of the JVM
 
     def batch(self, name: str, number: int) -> QueryBatch:
-        """Batch `number`, as the offset log describes it."""
-        after = self._logged(number)
-        before = self._logged(number - 1) if number else []
-        if after is None or before is None:
-            raise ConfigError(
-                f"the offset log of the checkpoint has no entry for batch {number if after is None else number - 1}",
-                hint="spark.sql.streaming.minBatchesToRetain must be at least 2",
-            )
-        return QueryBatch(name, self.id, number, content_hash(after), kafka_ranges(before, after))
-
-    def _logged(self, number: int) -> list[str | None] | None:
-        entry = self._execution.offsetLog().get(number)
-        if entry.isEmpty():
-            return None
-        offsets = entry.get().offsets()
+        """Batch `number`. Spark writes its entry in the offset log before it calls `foreachBatch`."""
+        offsets = self._execution.offsetLog().get(number).get().offsets()
         found = [offsets.apply(index) for index in range(offsets.size())]
-        return [None if offset.isEmpty() else str(offset.get().json()) for offset in found]
+        texts = [None if offset.isEmpty() else str(offset.get().json()) for offset in found]
+        return QueryBatch(name, self.id, number, content_hash(texts))
 
     def read_file(self, name: str) -> str | None:
         """The text of a file in the checkpoint, which may be on any file system that Spark can use."""
