@@ -118,7 +118,7 @@ def test_a_pipeline_may_say_how_its_records_are_decoded(topic, cli, tmp_path):
         (("--format", "csv"), "columns"),
         (("--format", "avro"), "registry"),
         (("--columns", "user STRING", "--group", "g"), "group"),
-        (("--registry", "http://localhost:1"), "Avro"),
+        (("--registry", "http://localhost:1"), "--format avro"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, tuple) else given,
 )
