@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode, urlsplit
 
 import psycopg
 
@@ -80,9 +81,9 @@ class IntoPostgres(Benchmark):
 
     def _jdbc(self, driver: Mapping[str, str], writer: Mapping[str, str]) -> float:
         table, setting = self._table(), self.setting
-        place = self._dsn.partition("@")[2]
-        options = "&".join(["user=postgres", *(f"{name}={value}" for name, value in driver.items())])
-        url = f"jdbc:postgresql://{place}?{options}"
+        server = urlsplit(self._dsn)
+        options = urlencode({"user": server.username, "password": server.password, **driver})
+        url = f"jdbc:postgresql://{server.hostname}:{server.port}{server.path}?{options}"
 
         def write(rows: DataFrame, batch_id: int) -> None:
             out = rows.write.format("jdbc").option("url", url).option("driver", "org.postgresql.Driver")
