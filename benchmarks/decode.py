@@ -52,7 +52,7 @@ class Decode(Benchmark):
         written.write.format("kafka").option("kafka.bootstrap.servers", setting.bootstrap).option(
             "kafka.linger.ms", "20"
         ).option("kafka.batch.size", str(1 << 20)).option("topic", self.name).save()
-        (log,) = Cluster(setting.bootstrap, {}).there([self.name]).values()
+        (log,) = Cluster(setting.bootstrap, {}).existing_logs([self.name]).values()
         self._ranges = [Range(at, 0, end) for at, end in log.ends.items()]
         self._count = sum(map(len, self._ranges))
         if self._count != count:
