@@ -21,6 +21,22 @@ from headrace.testing.crash import require_success, run
 _SMALL_JVM = ("--spark=spark.driver.memory=512m",)
 
 
+def die_at_every_point(run, feed, most=30):
+    """Run again and again, each time up to the first point where no run has died yet, until one ends by itself.
+
+    `run` starts a process that survives the points it is given and prints the one at which it dies.
+    """
+    points = []
+    while True:
+        feed()
+        done = run(*points)
+        if done.returncode != -signal.SIGKILL:
+            assert done.returncode == 0, done.stderr
+            return points
+        points.append(done.stdout.splitlines()[-1])
+        assert len(points) < most, points
+
+
 class Run:
     """One process of a case. The `with` block ends it, also after an error."""
 

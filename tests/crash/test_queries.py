@@ -17,6 +17,7 @@ from crash import queries, wide_columns
 from crash.feed import Feed
 from crash.pipelines import SERVERS
 from crash.queries import BROKEN, CASES, EVERY, Query
+from crash.runs import die_at_every_point
 from headrace.support.polling import wait_until
 
 pytestmark = pytest.mark.timeout(900)
@@ -63,16 +64,7 @@ def run(query, jvm, *spared):
 
 
 def kill_at_every_point(query, feed, jvm):
-    """Kill one run after another, each at its first point where none was killed yet, until one catches up."""
-    points = []
-    while True:
-        feed.send(60)
-        done = run(query, jvm, *points)
-        if done.returncode != -signal.SIGKILL:
-            assert done.returncode == 0, done.stderr
-            return points
-        points.append(done.stdout.splitlines()[-1])
-        assert len(points) < 30, points
+    return die_at_every_point(lambda *spared: run(query, jvm, *spared), lambda: feed.send(60))
 
 
 @pytest.mark.matrix(sample=4)

@@ -1,7 +1,6 @@
 """The manual batch loop, killed at every step: no record is missing, and a repeated batch has the same records."""
 
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from crash.runs import die_at_every_point
 from headrace.testing.shared_jvm import gateway_environment
 
 pytestmark = pytest.mark.timeout(600)
@@ -18,18 +18,19 @@ def test_a_manual_loop_killed_at_every_step_loses_nothing_and_repeats_only_the_b
     where = topic(partitions=2)
     environment = {**os.environ, **gateway_environment(spark)}
     command = [sys.executable, str(Path(__file__).with_name("loop.py")), str(tmp_path), where.bootstrap, where.name]
-    sent, died = 0, []
-    while True:
+    sent = 0
+
+    def feed():
+        nonlocal sent
         where.produce([{"n": number} for number in range(sent, sent + 60)])
         sent += 60
-        done = subprocess.run(
-            [*command, *died], env=environment, capture_output=True, text=True, timeout=120, check=False
+
+    def run(*spared):
+        return subprocess.run(
+            [*command, *spared], env=environment, capture_output=True, text=True, timeout=120, check=False
         )
-        if done.returncode != -signal.SIGKILL:
-            assert done.returncode == 0, done.stderr
-            break
-        died.append(done.stdout.splitlines()[-1])
-        assert len(died) < 20, died
+
+    died = die_at_every_point(run, feed, most=20)
     assert {"loop: before the work", "loop: after the work", "loop: committed", "stream: before begin"} <= set(died)
     with sqlite3.connect(tmp_path / "rows.db") as database:
         once = [n for (n,) in database.execute("SELECT n FROM once")]

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from headrace.types import Batch
 
 
+REPEATABLE = "a transactional or idempotent sink: sinks.Postgres, sinks.Parquet"
+"""Sinks that store a repeated batch once; part of hints."""
+
+
 class Guarantee(StrEnum):
     AT_MOST_ONCE = "at-most-once"
     AT_LEAST_ONCE = "at-least-once"
@@ -66,10 +70,13 @@ def protocol(guarantee: Guarantee, sink: Sink) -> tuple[Step, ...]:
             return (Step.BEGIN, Step.WRITE, Step.COMMIT)
         case Guarantee.EXACTLY_ONCE if isinstance(sink, IdempotentSink):
             return (Step.BEGIN, Step.WRITE, Step.COMMIT)
-    raise UnsupportedGuarantee(
-        f"{type(sink).__name__} cannot give {guarantee}: {sink.no_exactly_once_reason}",
-        hint="use guarantee='at-least-once', or a transactional or idempotent sink: sinks.Postgres, sinks.Parquet",
-    )
+    raise cannot_repeat(sink, hint=f"use guarantee='at-least-once', or {REPEATABLE}")
+
+
+def cannot_repeat(sink: Sink, *, hint: str) -> UnsupportedGuarantee:
+    """The error for a sink that would store a repeated batch twice."""
+    reason = sink.no_exactly_once_reason
+    return UnsupportedGuarantee(f"{type(sink).__name__} cannot give {Guarantee.EXACTLY_ONCE}: {reason}", hint=hint)
 
 
 def deliver(steps: tuple[Step, ...], batch: Batch, write: Callable[[], None], store: OffsetStore) -> Iterator[Step]:

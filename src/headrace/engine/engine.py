@@ -27,7 +27,7 @@ from headrace.spark.jvm_errors import kafka_config_error
 from headrace.spark.observation import observed_metric
 from headrace.spark.persistence import persisted
 from headrace.support.durations import seconds
-from headrace.support.redaction import redact, secrets_of
+from headrace.support.redaction import secrets_of, without_secrets
 from headrace.support.tracebacks import short
 from headrace.types import Range, TopicPartition
 
@@ -180,10 +180,7 @@ class DirectEngine:
     def _redact_secrets(self, error: Exception) -> Exception:
         """The error without passwords that Spark or a client may have put into its message."""
         source_secrets = [secrets_of(reader.source.options) for reader in self._inputs.by_name.values()]
-        secrets = frozenset[str]().union(self._sink.secrets(), *source_secrets)
-        if redact(str(error), secrets) == str(error):
-            return error
-        return RetriableError(redact(short(error), secrets))
+        return without_secrets(error, frozenset[str]().union(self._sink.secrets(), *source_secrets))
 
     def _transform_rows(
         self, batch: Batch, decoded: Mapping[str, DataFrame], raw: RawBatch, resources: ExitStack

@@ -12,12 +12,14 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as sql
 
 from headrace import events
+from headrace.connectors.shared.file_store import file_store_at
+from headrace.core.delivery import REPEATABLE, cannot_repeat
 from headrace.core.sink import METADATA, IdempotentSink, Sink, TransactionalSink
 from headrace.core.state import AuditEntry
-from headrace.engine.structured.batch_numbers import number_of_batch_zero
 from headrace.engine.structured.query_batch import Decision
 from headrace.engine.structured.running_query import RunningQuery
-from headrace.errors import ConfigError, HeadraceError, OffsetConflict, RetriableError, UnsupportedGuarantee
+from headrace.errors import ConfigError, HeadraceError, OffsetConflict
+from headrace.runtime.batch_numbers import number_of_batch_zero
 from headrace.runtime.event_messages import log
 from headrace.runtime.heartbeat import RunPresence
 from headrace.runtime.in_use import reserve
@@ -26,8 +28,7 @@ from headrace.spark.observation import observed_metric
 from headrace.spark.persistence import persisted
 from headrace.support.crashpoints import reach
 from headrace.support.polling import wait_until
-from headrace.support.redaction import redact
-from headrace.support.tracebacks import short
+from headrace.support.redaction import without_secrets
 from headrace.support.validation import check_instance
 from headrace.types import Progress
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 _LISTENER_SECONDS = 2.0
 """Seconds that Spark may take to report that a frame was read."""
 _BUSY_SECONDS = 5.0
+"""Seconds to wait for a function that is writing a batch; then its query counts as active."""
 _open: dict[str, ExactlyOnce] = {}
 """The functions of this process that have their sink open, by name."""
 _OPENING = threading.Lock()
@@ -65,10 +67,7 @@ def exactly_once(sink: Sink, *, name: str, observer: Observer = log) -> ExactlyO
             hint="one query with its own checkpoint per sink; or an hr.Pipeline",
         )
     if not isinstance(sink, TransactionalSink | IdempotentSink):
-        raise UnsupportedGuarantee(
-            f"{type(sink).__name__} cannot give exactly-once: {sink.no_exactly_once_reason}",
-            hint="a transactional or idempotent sink: sinks.Postgres, sinks.Parquet",
-        )
+        raise cannot_repeat(sink, hint=REPEATABLE)
     return ExactlyOnce(sink, name, observer)
 
 
@@ -96,11 +95,10 @@ class ExactlyOnce:
         query = RunningQuery.of(rows)
         with self._lock:
             try:
-                self._open_for(query)
-                self._check_rows(query, rows)
+                self._open_for(query, rows)
                 self._write(query, query.batch(self._name, batch_id), rows)
             except BaseException as error:
-                if self._query is query:
+                if self._is_open_for(query):
                     self.close()  # the query fails, too
                 if (described := self._described(error)) is not error:
                     raise described from None
@@ -127,9 +125,13 @@ class ExactlyOnce:
         finally:
             self._lock.release()
 
-    def _open_for(self, query: RunningQuery) -> None:
-        if self._query is not None and self._query.run == query.run:
+    def _is_open_for(self, query: RunningQuery) -> bool:
+        return self._query is not None and self._query.run == query.run
+
+    def _open_for(self, query: RunningQuery, rows: DataFrame) -> None:
+        if self._is_open_for(query):
             return
+        self._check(query.output_mode, rows)
         with _OPENING:
             self.close_unless_active()
             if (earlier := _open.get(self._name)) is not None:
@@ -153,20 +155,19 @@ class ExactlyOnce:
     def _close_after(self, query: RunningQuery) -> None:
         query.wait()
         with self._lock:
-            if self._query is query:
+            if self._is_open_for(query):
                 self.close()
 
     def _described(self, error: BaseException) -> BaseException:
         """The error without secrets. Its hint becomes part of the traceback, which Spark shows."""
-        secrets = self._sink.secrets()
-        if isinstance(error, Exception) and redact(str(error), secrets) != str(error):
-            error = RetriableError(redact(short(error), secrets))
+        if isinstance(error, Exception):
+            error = without_secrets(error, self._sink.secrets())
         if isinstance(error, HeadraceError) and error.hint:
             error.add_note(f"hint: {error.hint}")
         return error
 
-    def _check_rows(self, query: RunningQuery, rows: DataFrame) -> None:
-        mode = query.output_mode
+    def _check(self, mode: str, rows: DataFrame) -> None:
+        """ConfigError if the sink does not fit the output mode or the columns, which stay for as long as the query."""
         if mode == "complete":
             raise ConfigError(
                 f"{self._name}: expected the output mode append or update, got complete: each batch has all rows again",
@@ -191,23 +192,27 @@ class ExactlyOnce:
             )
 
     def _write(self, query: RunningQuery, batch: QueryBatch, rows: DataFrame) -> None:
-        if isinstance(self._sink, TransactionalSink):
-            self._write_with_offsets(self._sink, batch, rows)
-            return
+        with nullcontext() if self._sink.reads_rows_once else persisted(rows):
+            if isinstance(self._sink, TransactionalSink):
+                self._write_with_offsets(self._sink, batch, rows)
+            else:
+                self._write_numbered(self._sink, query, batch, rows)
+
+    def _write_numbered(self, sink: IdempotentSink, query: RunningQuery, batch: QueryBatch, rows: DataFrame) -> None:
+        def newest() -> int:
+            if found := sink.last_batch():
+                self._note_start(batch)
+            return found
+
         if self._batch_zero is None:
-            self._batch_zero = number_of_batch_zero(query, self._name, batch.number, partial(self._newest, batch))
-        self._deliver(batch.numbered(self._batch_zero + batch.number), self._versioned(rows, batch))
-
-    def _newest(self, batch: QueryBatch) -> int:
-        """The number of the newest batch in an idempotent sink that the query has not written to before."""
-        assert isinstance(self._sink, IdempotentSink)
-        if newest := self._sink.last_batch():
-            self._observe(events.Noted(self._starting(batch)))
-        return newest
-
-    def _starting(self, batch: QueryBatch) -> str:
-        start = f"{self._name}: the query {batch.query} starts with batch {batch.number}"
-        return f"{start}; rows of the query before it stay in {self._sink!r}"
+            checkpoint = file_store_at(rows.sparkSession, query.checkpoint)
+            self._batch_zero = number_of_batch_zero(checkpoint, self._name, batch.number, newest)
+        rows = self._versioned(rows, batch)
+        observation = Observation()
+        observed = rows.observe(observation, sql.expr("count(1) AS rows"))
+        self._deliver(batch.numbered(self._batch_zero + batch.number), observed)
+        if not _was_executed(observation):
+            _execute(rows)
 
     def _write_with_offsets(self, sink: TransactionalSink, batch: QueryBatch, rows: DataFrame) -> None:
         if self._presence is not None:
@@ -227,21 +232,20 @@ class ExactlyOnce:
         """Set the offsets of an earlier query to the start of the batch."""
         after = batch.start_offsets
         before = {at: self._progress.offsets[at] for at in after if at in self._progress.offsets}
-        note = f"the query {batch.query} starts with batch {batch.number}"
-        change = AuditEntry(time.time(), "Structured Streaming", "new query", before, after, note)
+        change = AuditEntry(time.time(), "Structured Streaming", "new query", before, after, self._note_start(batch))
         sink.offsets.set_offsets(self._progress, after, change, {batch.topic: batch.query})
         self._progress = sink.offsets.read()[0].progress
-        self._observe(events.Noted(self._starting(batch)))
+
+    def _note_start(self, batch: QueryBatch) -> str:
+        note = f"the query {batch.query} starts with batch {batch.number}"
+        self._observe(events.Noted(f"{self._name}: {note}; rows of the query before it stay in {self._sink!r}"))
+        return note
 
     def _deliver(self, batch: Batch, rows: DataFrame) -> None:
         self._sink.ensure_prepared(rows.schema)
         reach("structured: before write")
-        observation = Observation()
-        with nullcontext() if self._sink.reads_rows_once else persisted(rows):
-            self._sink.write(batch, rows.observe(observation, sql.expr("count(1) AS rows")))
-            reach("structured: written")
-            if not _was_executed(observation):
-                _execute(rows)
+        self._sink.write(batch, rows)
+        reach("structured: written")
 
     def _versioned(self, rows: DataFrame, batch: QueryBatch) -> DataFrame:
         """The rows of a sink with keys, with the number of the batch as the version of their values."""

@@ -11,6 +11,9 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
+from headrace.errors import RetriableError
+from headrace.support.tracebacks import short
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -238,6 +241,14 @@ def _pair_end(text: str, at: int) -> int:
     while end > begin and text[end - 1] in _SEPARATORS:
         end -= 1
     return end
+
+
+def without_secrets(error: Exception, secrets: Iterable[str]) -> Exception:
+    """The error, or one without the passwords that Spark or a client has put into its message."""
+    secrets = frozenset(secrets)
+    if redact(str(error), secrets) == str(error):
+        return error
+    return RetriableError(redact(short(error), secrets))
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:

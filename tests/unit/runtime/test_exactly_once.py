@@ -1,6 +1,7 @@
 """Errors of `hr.exactly_once` as Spark shows them: with the hint, and without passwords."""
 
 import traceback
+from types import SimpleNamespace
 
 import pytest
 
@@ -37,7 +38,7 @@ class Failing(sinks.IdempotentSink):
 class Query:
     """A query that is active."""
 
-    id, run, active = "q1", "r1", True
+    id, run, active, output_mode = "q1", "r1", True, "append"
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def failure(monkeypatch):
     def fail(error):
         sink = Failing(error)
         with pytest.raises(Exception) as failed:
-            hr.exactly_once(sink, name="clicks")(object(), 0)
+            hr.exactly_once(sink, name="clicks")(SimpleNamespace(columns=["user"]), 0)
         assert sink.closed == 1
         return failed.value, "".join(traceback.format_exception(failed.value))
 

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 class RunningQuery:
     """A query in the JVM. `id` is stored in its checkpoint; `run` is another one after each start."""
 
-    def __init__(self, execution: Any, jvm: Any, hadoop: Any) -> None:
+    def __init__(self, execution: Any) -> None:
         self._execution = execution
-        self._jvm = jvm
-        self._hadoop = hadoop
         self.id = str(execution.id().toString())
         self.run = str(execution.runId().toString())
 
@@ -39,12 +37,17 @@ class RunningQuery:
                 "expected a call by foreachBatch, got one outside a streaming query",
                 hint='df.writeStream.foreachBatch(hr.exactly_once(sink, name="clicks"))',
             )
-        return cls(found, context._jvm, context._jsc.hadoopConfiguration())
+        return cls(found)
 
     @property
     def output_mode(self) -> str:
         """append, update or complete."""
         return str(self._execution.outputMode().toString()).lower()
+
+    @property
+    def checkpoint(self) -> str:
+        """The path of its checkpoint, as Spark writes it."""
+        return str(self._execution.resolvedCheckpointRoot())
 
     @property
     def active(self) -> bool:
@@ -63,31 +66,3 @@ class RunningQuery:
         found = [offsets.apply(index) for index in range(offsets.size())]
         texts = [None if offset.isEmpty() else str(offset.get().json()) for offset in found]
         return QueryBatch(name, self.id, number, content_hash(texts))
-
-    def read_file(self, name: str) -> str | None:
-        """The text of a file in the checkpoint, which may be on any file system that Spark can use."""
-        path, files = self._file(name)
-        if not files.exists(path):
-            return None
-        stream = files.open(path)
-        try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
-
-    def write_file(self, name: str, text: str) -> None:
-        """Create a file in the checkpoint: written under another name first, so that it is complete or absent."""
-        path, files = self._file(name)
-        draft, _ = self._file(f"{name}.draft")
-        stream = files.create(draft, True)
-        try:
-            stream.write(text.encode())
-            stream.hsync()
-        finally:
-            stream.close()
-        if not files.rename(draft, path):
-            raise ConfigError(f"cannot create {path.toString()} in the checkpoint", hint="may this user write there?")
-
-    def _file(self, name: str) -> tuple[Any, Any]:
-        path = self._jvm.org.apache.hadoop.fs.Path(f"{self._execution.resolvedCheckpointRoot()}/headrace/{name}")
-        return path, path.getFileSystem(self._hadoop)

@@ -10,23 +10,25 @@ import json
 from typing import TYPE_CHECKING
 
 from headrace.core import format_version
+from headrace.errors import OffsetConflict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.engine.structured.running_query import RunningQuery
+    from headrace.connectors.shared.file_store import FileStore
 
 FORMAT = 1
 
 
-def number_of_batch_zero(query: RunningQuery, name: str, batch_id: int, newest: Callable[[], int]) -> int:
+def number_of_batch_zero(checkpoint: FileStore, name: str, batch_id: int, newest: Callable[[], int]) -> int:
     """The number of batch 0 of this checkpoint. `newest` returns the number of the newest batch that the sink has."""
-    file = f"{name}.json"
-    text = query.read_file(file)
+    file = f"headrace/{name}.json"
+    text = checkpoint.read(file)
     if text is not None:
         raw = json.loads(text)
         format_version.read_version(raw, FORMAT, f"the file {file} of the checkpoint")
         return int(raw["batch_zero"])
     zero = newest() + 1 - batch_id
-    query.write_file(file, json.dumps({format_version.KEY: FORMAT, "batch_zero": zero}))
+    if not checkpoint.put(file, json.dumps({format_version.KEY: FORMAT, "batch_zero": zero}).encode()):
+        raise OffsetConflict(f"{name}: another process runs this query", hint="stop one of the two")
     return zero
