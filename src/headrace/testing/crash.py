@@ -48,7 +48,7 @@ def run(
     *arguments: str,
     environment: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
-    timeout: float = 120,
+    timeout: float = 300,
 ) -> subprocess.CompletedProcess[str]:
     """Run the pipeline `FILE:NAME` in a separate process until it has caught up.
 
