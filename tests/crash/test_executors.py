@@ -85,7 +85,7 @@ def test_a_task_whose_process_dies_in_a_transaction_is_repeated_and_no_row_is_th
         with feed.flowing(rate=400):
             kills = 0
             while kills < 3:
-                until(open_ones, seconds=120)
+                until(open_ones, seconds=240)
                 if not (found := victims(run, what)):
                     continue
                 with suppress(psutil.NoSuchProcess):  # it ended by itself: take the next one
