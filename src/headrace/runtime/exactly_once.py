@@ -201,7 +201,7 @@ class ExactlyOnce:
     def _write_numbered(self, sink: IdempotentSink, query: RunningQuery, batch: QueryBatch, rows: DataFrame) -> None:
         def newest() -> int:
             if found := sink.last_batch():
-                self._note_start(batch)
+                self._report_start(batch)
             return found
 
         if self._batch_zero is None:
@@ -232,14 +232,14 @@ class ExactlyOnce:
         """Set the offsets of an earlier query to the start of the batch."""
         after = batch.start_offsets
         before = {at: self._progress.offsets[at] for at in after if at in self._progress.offsets}
-        change = AuditEntry(time.time(), "Structured Streaming", "new query", before, after, self._note_start(batch))
+        change = AuditEntry(time.time(), "Structured Streaming", "new query", before, after, _start_note(batch))
         sink.offsets.set_offsets(self._progress, after, change, {batch.topic: batch.query})
         self._progress = sink.offsets.read()[0].progress
+        self._report_start(batch)
 
-    def _note_start(self, batch: QueryBatch) -> str:
-        note = f"the query {batch.query} starts with batch {batch.number}"
-        self._observe(events.Noted(f"{self._name}: {note}; rows of the query before it stay in {self._sink!r}"))
-        return note
+    def _report_start(self, batch: QueryBatch) -> None:
+        stays = f"rows of the query before it stay in {self._sink!r}"
+        self._observe(events.Noted(f"{self._name}: {_start_note(batch)}; {stays}"))
 
     def _deliver(self, batch: Batch, rows: DataFrame) -> None:
         self._sink.ensure_prepared(rows.schema)
@@ -254,6 +254,10 @@ class ExactlyOnce:
         number = sql.lit(batch.number).cast("bigint")
         origin = {"topic": sql.lit(batch.topic), "partition": sql.lit(0), "offset": number}
         return rows.withColumn(METADATA, sql.struct(*[value.alias(field) for field, value in origin.items()]))
+
+
+def _start_note(batch: QueryBatch) -> str:
+    return f"the query {batch.query} starts with batch {batch.number}"
 
 
 def _was_executed(observation: Observation) -> bool:
